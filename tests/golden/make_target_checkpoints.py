@@ -61,7 +61,7 @@ CHECKPOINTS = {
         BASE | {"hidden_size": 48, "n_routed_experts": 24, "num_experts_per_tok": 6, "n_group": 8, "topk_group": 4,
                 "moe_intermediate_size": 8, "rope_scaling": None,
                 "rope_parameters": yarn(40.0, rope_theta=10000.0, rope_type="yarn")},
-        {"bias_mean": -0.55, "bias_spread": 0.3}, 40),
+        {"bias_mean": -0.65, "bias_spread": 0.3}, 40),
     # DeepSeek-V2-Lite: no q_lora, four different head sizes, vocabulary and ranks of no round number.
     "v2_lite": (
         BASE | V2 | {"q_lora_rank": None, "kv_lora_rank": 40, "qk_nope_head_dim": 24, "v_head_dim": 20,
