@@ -1,0 +1,34 @@
+# arborist_library(room SOURCES a.cc ... LINK other ...): one room, one target. Every include starts at the repository root.
+function(arborist_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;LINK" ${ARGN})
+  add_library(${name} STATIC ${ARG_SOURCES})
+  target_include_directories(${name} PUBLIC ${PROJECT_SOURCE_DIR})
+  target_link_libraries(${name} PUBLIC ${ARG_LINK})
+  set_target_properties(${name} PROPERTIES LINKER_LANGUAGE CXX)
+endfunction()
+
+# arborist_test(name [TIER quick|full] SOURCES ... LINK ...): a GoogleTest binary, registered with ctest as one test
+# with the tier as its label (default quick). Data paths: tests see ARBORIST_SOURCE_DIR in their environment.
+function(arborist_test name)
+  cmake_parse_arguments(ARG "" "TIER;TIMEOUT" "SOURCES;LINK" ${ARGN})
+  if(NOT ARG_TIER)
+    set(ARG_TIER quick)
+  endif()
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 300)
+  endif()
+  add_executable(${name} ${ARG_SOURCES})
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
+  target_link_libraries(${name} PRIVATE ${ARG_LINK} GTest::gmock GTest::gtest GTest::gtest_main)
+  add_test(NAME ${name} COMMAND ${name})
+  set_tests_properties(${name} PROPERTIES LABELS ${ARG_TIER} TIMEOUT ${ARG_TIMEOUT}
+    ENVIRONMENT "ARBORIST_SOURCE_DIR=${PROJECT_SOURCE_DIR};ARBORIST_BINARY_DIR=${CMAKE_BINARY_DIR}")
+endfunction()
+
+# arborist_bench(name SOURCES ... LINK ...): prints figure, floor and ratio; never part of ctest.
+function(arborist_bench name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;LINK" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
+  target_link_libraries(${name} PRIVATE ${ARG_LINK})
+endfunction()

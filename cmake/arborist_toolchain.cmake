@@ -1,0 +1,37 @@
+# Compiler settings and outside packages, in one place.
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release)
+endif()
+set(CMAKE_CXX_FLAGS_RELEASE "-O2")  # no -DNDEBUG: Check() and assert stay on in every build
+
+# Exactness: the compiler may never fuse or reorder floating point on its own; fma is written where it is meant.
+add_compile_options(-Wall -Wextra -Werror -ffp-contract=off -fno-fast-math)
+
+if(ARBORIST_SANITIZER STREQUAL "address-undefined")
+  add_compile_options(-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=address,undefined)
+elseif(ARBORIST_SANITIZER STREQUAL "thread")
+  add_compile_options(-fsanitize=thread)
+  add_link_options(-fsanitize=thread)
+elseif(ARBORIST_SANITIZER)
+  message(FATAL_ERROR "ARBORIST_SANITIZER=${ARBORIST_SANITIZER}, expected empty, address-undefined or thread")
+endif()
+
+find_program(ARBORIST_CCACHE ccache)
+if(ARBORIST_CCACHE)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${ARBORIST_CCACHE})
+  set(CMAKE_CUDA_COMPILER_LAUNCHER ${ARBORIST_CCACHE})
+endif()
+
+find_package(Threads REQUIRED)
+find_package(Protobuf REQUIRED)  # module mode, before gRPC: Debian ships no protobuf-config.cmake
+find_package(gRPC CONFIG REQUIRED)
+find_package(absl CONFIG REQUIRED)
+find_package(GTest CONFIG REQUIRED)
+find_package(benchmark CONFIG REQUIRED)
