@@ -53,7 +53,7 @@ CHECKPOINTS = {
         {"embed": 0.004, "q_a": 0.003, "latent": 0.003}, 40),
     # Positions past 64 and 128 matter; with equal betas the YaRN ramp is a step.
     "kimi_step_ramp": (
-        BASE | KIMI | {"num_hidden_layers": 2, "vocab_size": 192, "hidden_size": 48,
+        BASE | KIMI | {"num_hidden_layers": 2, "vocab_size": 128, "hidden_size": 48,
                        "max_position_embeddings": 8192,
                        "rope_scaling": yarn(32.0, 1.0, 1.0, original=256)}, {}, 200),
     # DeepSeek-V3: groups; biases so low that some choices of kept groups are negative.
