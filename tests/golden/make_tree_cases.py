@@ -97,7 +97,8 @@ def main():
         print(f"{number:02} {name}: {len(ids)} nodes, depth {max(depths, default=0)}, "
               f"{len(scores) - len(set(scores))} repeated scores")
     out.mkdir(parents=True, exist_ok=True)
-    safetensors.numpy.save_file(tensors, out / "cases.safetensors", {"format": "np", "cases": json.dumps(names)})
+    # A single metadata entry: several would come in no fixed order.
+    safetensors.numpy.save_file(tensors, out / "cases.safetensors", {"cases": json.dumps(names)})
     (out / "cases.safetensors").chmod(0o644)
 
 
