@@ -49,7 +49,9 @@ struct BFloat16 {
   uint16_t bits;
 };
 
-constexpr float ToFloat(BFloat16 value) { return std::bit_cast<float>(static_cast<uint32_t>(value.bits) << 16); }
+constexpr float ToFloat(BFloat16 value) {
+  return std::bit_cast<float>(static_cast<uint32_t>(value.bits) << 16);
+}
 
 // Round to nearest, ties to even; NaN stays NaN.
 constexpr BFloat16 ToBFloat16(float value) {

@@ -7,7 +7,8 @@
 
 namespace arborist {
 
-// Non-owning row-major views. The memory belongs to the backend that the kernel runs on and must outlive the call.
+// Non-owning row-major views. The memory belongs to the backend that the kernel runs on and must outlive the
+// call.
 template <typename T>
 struct View1 {
   T* data = nullptr;
@@ -34,7 +35,8 @@ struct View3 {
   T* at(int64_t r, int64_t h) const { return data + (r * heads + h) * columns; }
 };
 
-// A matrix as the checkpoint stores it: [rows = outputs, columns = inputs], row-major and contiguous, F32, BF16 or F16.
+// A matrix as the checkpoint stores it: [rows = outputs, columns = inputs], row-major and contiguous, F32,
+// BF16 or F16.
 struct WeightView {
   const void* data = nullptr;
   DType dtype = DType::kF32;

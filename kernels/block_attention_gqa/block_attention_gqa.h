@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "common/tensor/view.h"
+#include "common/threads/thread_pool.h"
+
+namespace arborist::kernels {
+
+// DFlash's attention for one sequence: every query of the block sees the context keys [context_begin(query),
+// context) and all block keys, without a causal mask. Query head h uses key/value head h / (heads /
+// kv_heads). context_begin is 0, or for a sliding layer the first position inside the query's window
+// (computed by the caller).
+struct BlockAttentionGqaArgs {
+  View3<const float> query;              // [block, heads, head_dim], rope applied
+  const float* context_key = nullptr;    // [context, kv_heads, head_dim]
+  const float* context_value = nullptr;  // [context, kv_heads, head_dim]
+  int64_t context = 0;
+  View1<const int32_t> context_begin;  // [block]
+  View3<const float> block_key;        // [block, kv_heads, head_dim]
+  View3<const float> block_value;      // [block, kv_heads, head_dim]
+  float scale = 0;
+  View3<float> out;  // [block, heads, head_dim]
+};
+
+absl::Status ValidateBlockAttentionGqa(const BlockAttentionGqaArgs& args);
+
+namespace reference {
+absl::Status BlockAttentionGqa(const BlockAttentionGqaArgs& args, StreamView stream);
+}
+namespace cpu {
+absl::Status BlockAttentionGqa(const BlockAttentionGqaArgs& args, StreamView stream);
+}
+
+}  // namespace arborist::kernels

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "common/tensor/view.h"
+#include "common/threads/thread_pool.h"
+
+namespace arborist::kernels {
+
+enum class RopePairing {
+  kInterleaved,  // pairs (2i, 2i+1): the target's q_pe and k_pe
+  kHalfSplit,    // pairs (i, i + dim/2): DFlash
+};
+
+// Rotates in place: for pair (a, b) with c = cosine[position, i], s = sine[position, i]:
+//   a' = a*c - b*s,  b' = b*c + a*s   (each as fma(a, c, -(b*s)) and fma(b, c, a*s)).
+// The vector of (row t, head h) starts at x + t*row_stride + h*head_stride and has 2 * cosine.columns
+// elements.
+struct RopeArgs {
+  float* x = nullptr;
+  int64_t row_stride = 0;
+  int64_t head_stride = 0;
+  int64_t heads = 0;
+  View1<const int32_t> position;  // [tokens], each in [0, cosine.rows)
+  View2<const float> cosine;      // [positions, dim/2]
+  View2<const float> sine;        // [positions, dim/2]
+  RopePairing pairing = RopePairing::kInterleaved;
+};
+
+absl::Status ValidateRope(const RopeArgs& args);
+
+namespace reference {
+absl::Status Rope(const RopeArgs& args, StreamView stream);
+}
+namespace cpu {
+absl::Status Rope(const RopeArgs& args, StreamView stream);
+}
+
+}  // namespace arborist::kernels

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "common/base/ids.h"
+#include "common/tensor/view.h"
+#include "common/threads/thread_pool.h"
+
+namespace arborist::kernels {
+
+// Sampling of one sequence. The order of operations is part of the contract (DESIGN 3): temperature, top-k,
+// top-p, min-p, argmax; ties to the lowest id.
+struct SamplingParams {
+  float temperature = 0;  // 0 = greedy (the rest is ignored); else > 0 and finite
+  int32_t top_k = 0;      // 0 = off; exactly k are kept, lowest ids at the threshold
+  float top_p = 1;  // (0, 1]; 1 = off. Smallest set by (logit, lower id) of the top-k set with mass >= p
+  float min_p = 0;  // [0, 1]; 0 = off. Keeps p >= min_p * max p of the temperature-scaled full softmax
+  uint64_t seed = 0;
+  uint32_t sample_index = 0;
+};
+
+// chosen[i] = argmax_v( logits[i, v] / T + gumbel(seed, sample_index, position[i], v) ) over the truncated
+// set. position[i] is the 0-based index in prompt + output of the token being chosen: the row's own position
+// + 1. Thresholds by radix passes with integer counts and 64-bit fixed-point mass: free of order, tiling and
+// rank count.
+struct SampleTargetArgs {
+  View2<const float> logits;          // [rows, vocabulary]
+  View1<const int32_t> position;      // [rows]
+  View1<const int32_t> params_index;  // [rows] into params
+  View1<const SamplingParams> params;
+  View1<TokenId> chosen;     // [rows]
+  View1<float> log_prob;     // [rows] of the chosen token, of raw logits; may be empty
+  View1<std::byte> scratch;  // >= SampleTargetScratchBytes(vocabulary, threads), 64-byte aligned
+};
+
+size_t SampleTargetScratchBytes(int64_t vocabulary, int threads);
+
+// Non-finite logits are Internal (the model is broken, not the request), with row and id.
+absl::Status ValidateSampleTarget(const SampleTargetArgs& args);
+
+namespace reference {
+// Full sort in plain loops; integer and exp/log steps are the same, so ids are equal.
+absl::Status SampleTarget(const SampleTargetArgs& args, StreamView stream);
+}  // namespace reference
+namespace cpu {
+absl::Status SampleTarget(const SampleTargetArgs& args, StreamView stream);
+}
+
+}  // namespace arborist::kernels

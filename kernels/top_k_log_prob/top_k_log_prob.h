@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "common/base/ids.h"
+#include "common/tensor/view.h"
+#include "common/threads/thread_pool.h"
+
+namespace arborist::kernels {
+
+// Candidates of each drafted depth (DESIGN 1). With noise off x = logits; with noise on
+//   x[d, v] = logits[d, v] / temperature + gumbel(seed, sample_index, first_position + d, v)   (coupled
+//   drafting)
+// and candidates are the K largest x, ties to the lower id, in that order; their edges are
+//   log_prob[d, i] = beta * x - logsumexp_v(beta * x)   over the full vocabulary, capped at 0.
+struct TopKLogProbArgs {
+  View2<const float> logits;  // [depths, vocabulary], finite
+  float beta = 1;             // > 0
+  float temperature = 0;      // 0 = no noise; else > 0
+  uint64_t seed = 0;
+  uint32_t sample_index = 0;
+  int32_t first_position = 0;  // 0-based index in prompt + output of the token that depth 1 (row 0) proposes
+  int k = 1;                   // 1..min(64, vocabulary)
+  View2<TokenId> token;        // [depths, k]
+  View2<float> log_prob;       // [depths, k], non-increasing, <= 0
+  View2<float> scratch;        // [depths, vocabulary]
+};
+
+absl::Status ValidateTopKLogProb(const TopKLogProbArgs& args);
+
+namespace reference {
+absl::Status TopKLogProb(const TopKLogProbArgs& args, StreamView stream);
+}
+namespace cpu {
+absl::Status TopKLogProb(const TopKLogProbArgs& args, StreamView stream);
+}
+
+}  // namespace arborist::kernels

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "common/base/ids.h"
+#include "common/tensor/view.h"
+#include "common/threads/thread_pool.h"
+
+namespace arborist::kernels {
+
+// Walks each tree from its root: while a child of the current node carries the token chosen at that node,
+// descend. The walk is bounded by the node count, whatever the pointers say; parent[i] outside [0, i) ends it
+// in `error`.
+struct TreeAcceptArgs {
+  View1<const int32_t> tree_begin;  // [trees + 1] first row of each tree in the arrays below
+  View1<const TokenId> token;       // [rows]
+  View1<const int32_t> parent;      // [rows] index inside the tree, -1 for its root
+  View1<const TokenId> chosen;      // [rows] the target's choice after each row
+  View1<int32_t> path;  // [rows]: from tree_begin[i], the accepted indices inside the tree, root (0) first
+  View1<int32_t> path_length;  // [trees] root included, >= 1
+  View1<TokenId> bonus;        // [trees] the choice at the last accepted node: the next root
+  View1<int32_t> error;        // [trees] 0, or 1 when a pointer was out of range (path_length 0 then)
+};
+
+absl::Status ValidateTreeAccept(const TreeAcceptArgs& args);
+
+namespace reference {
+absl::Status TreeAccept(const TreeAcceptArgs& args, StreamView stream);
+}
+namespace cpu {
+absl::Status TreeAccept(const TreeAcceptArgs& args, StreamView stream);
+}
+
+}  // namespace arborist::kernels

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "common/tensor/view.h"
+#include "common/threads/thread_pool.h"
+
+namespace arborist::kernels {
+
+// Rows of one page of the cache, and keys of one block of the exact rule: a full page of committed rows is
+// one block.
+inline constexpr int kPageRows = 64;
+// Blocks of one split; a constant of numerics_version, so a split covers 1024 absolute positions.
+inline constexpr int kSplitBlocks = 16;
+// Most keys in a row's tail.
+inline constexpr int kMaxTailKeys = 127;
+
+// For a row at `position`, keys below 64 * PrefixBlocks(position) are reduced block by block, the
+// other 64..127 (all `position + 1` of them while position < 127) are the tail. Every tree row lies in the
+// tails of its descendants while depth <= 63.
+constexpr int32_t PrefixBlocks(int32_t position) { return position < 63 ? 0 : (position - 63) / kPageRows; }
+
+// Absorbed MLA under a tree mask. Key and value share one latent row: K = all `latent + rope` elements, V =
+// the first `latent`. For row t and head h:
+//   score[j] = scale * dot(query[t, h, :], cache[key j, :])    (dot of linear.h)
+//   out[t, h, :] = sum_j softmax(score)[j] * cache[key j, 0:latent]
+// The order is part of the contract (DESIGN 3, EXACT), so a row is a function of its query and its ordered
+// keys alone:
+//   a block (64 keys of one page, or the tail in chunks of 64 keys) gives (m = max score, l = sum exp(score -
+//   m) in 16 lanes as in linear.h, acc[c] = sum in ascending key order of fma(exp(score - m), v[c], acc[c]));
+//   blocks merge in ascending order inside a split, splits in ascending order, the tail's chunks (merged into
+//   one) last: merge(A, B): m = max; a = exp(A.m - m), b = exp(B.m - m); l = fma(A.l, a, B.l*b); acc =
+//   fma(A.acc, a, B.acc*b). out = acc / l.
+struct TreeAttentionMlaArgs {
+  View3<const float> query;      // [rows, heads, latent + rope], rope applied
+  const float* cache = nullptr;  // [slots, latent + rope] of one layer
+  int64_t slots = 0;
+  int64_t latent = 0;
+  int64_t rope = 0;
+  float scale = 0;
+  View1<const int32_t> sequence;  // [rows] row of page_table, ascending
+  View2<const int32_t>
+      page_table;  // [sequences, pages]: physical page of logical page i; slots are page*64 + offset
+  View1<const int32_t> prefix_blocks;  // [rows] pages reduced as whole blocks
+  View2<const int32_t>
+      tail_slot;  // [rows, kMaxTailKeys] slots of the tail keys in position order, the row's own last
+  View1<const int32_t> tail_count;  // [rows] 1..127
+  View3<float> out;                 // [rows, heads, latent]
+};
+
+absl::Status ValidateTreeAttentionMla(const TreeAttentionMlaArgs& args);
+
+namespace reference {
+// Plain softmax attention in double, in no particular order: the meaning, not the bits.
+absl::Status TreeAttentionMla(const TreeAttentionMlaArgs& args, StreamView stream);
+}  // namespace reference
+namespace cpu {
+absl::Status TreeAttentionMla(const TreeAttentionMlaArgs& args, StreamView stream);
+}
+
+}  // namespace arborist::kernels

@@ -1,0 +1,106 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/base/ids.h"
+#include "common/tree/token_tree.h"
+#include "kernels/sample_target/sample_target.h"
+
+namespace arborist::verifier {
+
+// (request_id, sample_index) names a sequence; a higher epoch takes it over, a lower one is refused.
+struct SequenceKey {
+  std::string request_id;
+  uint32_t sample_index = 0;
+};
+
+enum class FinishReason { kNone, kStopId, kMaxTokens, kContextLimit };
+
+struct OpenArgs {
+  SequenceKey key;
+  int64_t epoch = 0;
+  std::vector<TokenId> prompt;         // >= 1 token
+  std::vector<TokenId> output_so_far;  // positions count prompt + output
+  kernels::SamplingParams sampling;
+  std::vector<TokenId> stop_ids;  // end the sequence and are part of the output; empty with ignore_eos
+  int max_tokens = 0;             // of the whole output, output_so_far included; > 0
+  int tree_nodes = 0;             // largest drafted budget the owner will send; reserved at admission
+  int feature_window = 0;         // newest rows wanted on attach; 0 = all
+  std::string projection_hash;    // empty: no features wanted
+};
+
+// One round's result. `tokens` are the newly committed ones (accepted drafts, then the bonus token), cut
+// after a token that finishes the sequence.
+struct Committed {
+  int64_t epoch = 0;
+  int64_t round = 0;
+  bool last = false;           // of this Tree or Decode
+  int32_t first_position = 0;  // 0-based index in prompt + output of tokens[0]
+  std::vector<TokenId> tokens;
+  std::vector<float> log_probs;  // of tokens, raw logits
+  int verified_nodes = 0;        // drafted nodes that were verified
+  int cut_nodes = 0;             // drafted nodes cut off before verification
+  bool compacted = false;        // the accepted path was not contiguous
+  FinishReason finish_reason = FinishReason::kNone;
+  int next_budget = 0;
+  double queue_seconds = 0;
+  double verify_seconds = 0;
+  // Features of positions [feature_position, feature_position + feature_rows): bf16 rows of hidden size.
+  int32_t feature_position = 0;
+  int32_t feature_rows = 0;
+  std::vector<uint16_t> features;
+};
+
+enum class ProgressState { kQueued, kPrefill, kWaiting, kVerify };
+
+// Receives what happens to one sequence, on the verifier's step thread: implementations copy and return,
+// never block. After OnClosed nothing more is called. Outlives the sequence.
+class SequenceSink {
+ public:
+  virtual ~SequenceSink() = default;
+  virtual void OnProgress(ProgressState state, int prompt_tokens_done) = 0;
+  // Prefill is done: the sequence takes a Tree or Decode. Features on attach follow by OnFeatures, newest
+  // first.
+  virtual void OnReady() = 0;
+  virtual void OnFeatures(int32_t first_position, int32_t rows, std::vector<uint16_t> features) = 0;
+  virtual void OnCommitted(Committed committed) = 0;
+  // OK after a finish or Stop; ABORTED when a higher epoch took over; CANCELLED; else the fault.
+  virtual void OnClosed(absl::Status status) = 0;
+};
+
+using SequenceHandle = int64_t;
+
+// The truth: owns the target model, the cache and the step thread. Calls are thread-safe and do not wait for
+// a step.
+class Verifier {
+ public:
+  virtual ~Verifier() = default;
+
+  // Checks and admits (worst case reserved: prompt + max_tokens + tree) or queues; a full queue is
+  // RESOURCE_EXHAUSTED, a request that can never fit INVALID_ARGUMENT, a lower epoch FAILED_PRECONDITION.
+  // Prefills all tokens but the last.
+  virtual absl::StatusOr<SequenceHandle> Open(OpenArgs args, SequenceSink* sink) = 0;
+
+  // One Tree or Decode may be outstanding; a second is FAILED_PRECONDITION. A malformed tree is
+  // INVALID_ARGUMENT. After either error the caller ends the sequence. `round` is echoed.
+  virtual absl::Status SubmitTree(SequenceHandle sequence, int64_t round, TokenTree tree) = 0;
+  // Decodes up to max_tokens without a round trip each; one Committed a step, the final one has `last`.
+  virtual absl::Status SubmitDecode(SequenceHandle sequence, int64_t round, int max_tokens) = 0;
+
+  // Ends after the round in flight (half-close, Stop), or at the next step boundary (cancel). OnClosed
+  // follows.
+  virtual void Finish(SequenceHandle sequence) = 0;
+  virtual void Cancel(SequenceHandle sequence) = 0;
+
+  virtual int64_t free_pages() const = 0;
+  virtual int64_t total_pages() const = 0;
+  // Seconds since the last completed step while work exists, 0 when idle: for health.
+  virtual double stalled_seconds() const = 0;
+};
+
+}  // namespace arborist::verifier
