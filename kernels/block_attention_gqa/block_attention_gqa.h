@@ -8,10 +8,11 @@
 
 namespace arborist::kernels {
 
-// DFlash's attention for one sequence: every query of the block sees the context keys [context_begin(query),
-// context) and all block keys, without a causal mask. Query head h uses key/value head h / (heads /
-// kv_heads). context_begin is 0, or for a sliding layer the first position inside the query's window
-// (computed by the caller).
+// DFlash's attention for one sequence: query i of the block sees the context keys [context_begin[i], context)
+// and the block keys [block_begin[i], block_end[i]). A full layer is not causal ([0, context) and [0,
+// block)); a sliding layer is causal and windowed, which the caller expresses by these ranges
+// (tests/golden/README.md says where the rule is from). Query head h uses key/value head h / (heads /
+// kv_heads). Softmax in the order context then block, ascending.
 struct BlockAttentionGqaArgs {
   View3<const float> query;              // [block, heads, head_dim], rope applied
   const float* context_key = nullptr;    // [context, kv_heads, head_dim]
