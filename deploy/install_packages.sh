@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# Installs what a build and a test run need on Debian 12, and nothing when all is there. Needs root only to install.
+set -euo pipefail
+
+packages=(
+  g++ cmake ninja-build ccache pkg-config python3          # build
+  libgrpc++-dev libgrpc-dev protobuf-compiler-grpc         # the services
+  libprotobuf-dev protobuf-compiler libabsl-dev
+  libpcre2-dev libssl-dev                                  # tokenizer patterns; checkpoint hashes
+  prometheus-cpp-dev                                       # metrics
+  libgtest-dev libgmock-dev libbenchmark-dev               # tests and benchmarks
+)
+[ "${1:-}" = "--with-developer-tools" ] && packages+=(clang-format-14)
+
+missing=()
+for package in "${packages[@]}"; do
+  dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || missing+=("$package")
+done
+if [ ${#missing[@]} -eq 0 ]; then
+  exit 0
+fi
+if [ "$(id -u)" -ne 0 ]; then
+  echo "missing packages: ${missing[*]}; run as root, or: apt-get install ${missing[*]}" >&2
+  exit 1
+fi
+echo "installing: ${missing[*]}"
+export DEBIAN_FRONTEND=noninteractive
+apt-get update -qq
+apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
