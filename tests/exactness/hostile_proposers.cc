@@ -183,7 +183,8 @@ class ReplayContext : public TokenContext {
     for (int attempts = 0; left > 0 && attempts < 100 * args.nodes; ++attempts) {
       const int missing = planted - builder.depth(spine);
       // The last free places belong to the true path; before that a true node comes at a random moment.
-      const bool extend = missing > 0 && (missing >= left || Draw(left) < missing);
+      const bool chain = args.shape == TreeShape::kChain;  // a wrong node would end it
+      const bool extend = missing > 0 && (chain || missing >= left || Draw(left) < missing);
       if (extend) {
         spine = builder.Add(spine, TruthAfter(builder.depth(spine)), kDepthLimit);
         Check(spine > 0, "the true child is never added as a wrong one");
@@ -191,7 +192,7 @@ class ReplayContext : public TokenContext {
         --left;
       } else {
         const int last = builder.tree().nodes() - 1;
-        left -= AddWrong(builder, args.shape == TreeShape::kChain ? last : Draw(last + 1)) ? 1 : 0;
+        left -= AddWrong(builder, chain ? last : Draw(last + 1)) ? 1 : 0;
       }
     }
     on_path_.clear();
