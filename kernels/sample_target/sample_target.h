@@ -15,11 +15,16 @@ namespace arborist::kernels {
 struct SamplingParams {
   float temperature = 0;  // 0 = greedy (the rest is ignored); else > 0 and finite
   int32_t top_k = 0;      // 0 = off; exactly k are kept, lowest ids at the threshold
-  float top_p = 1;  // (0, 1]; 1 = off. Smallest set by (logit, lower id) of the top-k set with mass >= p
+  // (0, 1]; 1 = off. Smallest set by (logit, lower id) of the top-k set with mass >= p * mass of the top-k set.
+  float top_p = 1;
   float min_p = 0;  // [0, 1]; 0 = off. Keeps p >= min_p * max p of the temperature-scaled full softmax
   uint64_t seed = 0;
   uint32_t sample_index = 0;
 };
+
+// InvalidArgument names the field, its value and the expected range. The owner of a request calls it once, at
+// the edge: inside a step one bad request would fail its neighbours.
+absl::Status ValidateSamplingParams(const SamplingParams& params);
 
 // chosen[i] = argmax_v( logits[i, v] / T + gumbel(seed, sample_index, position[i], v) ) over the truncated
 // set. position[i] is the 0-based index in prompt + output of the token being chosen: the row's own position

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "absl/status/status.h"
@@ -47,7 +48,11 @@ struct TreeAttentionMlaArgs {
       tail_slot;  // [rows, kMaxTailKeys] slots of the tail keys in position order, the row's own last
   View1<const int32_t> tail_count;  // [rows] 1..127
   View3<float> out;                 // [rows, heads, latent]
+  View1<std::byte> scratch;         // >= TreeAttentionMlaScratchBytes(...), 64-byte aligned; CPU fast path
 };
+
+// Independent of rows, heads and context: working state of one tile of queries a thread.
+size_t TreeAttentionMlaScratchBytes(int64_t latent, int threads);
 
 absl::Status ValidateTreeAttentionMla(const TreeAttentionMlaArgs& args);
 
