@@ -18,7 +18,9 @@ struct BlockAttentionGqaArgs {
   const float* context_key = nullptr;    // [context, kv_heads, head_dim]
   const float* context_value = nullptr;  // [context, kv_heads, head_dim]
   int64_t context = 0;
-  View1<const int32_t> context_begin;  // [block]
+  View1<const int32_t> context_begin;  // [block], each in [0, context]
+  View1<const int32_t> block_begin;    // [block]
+  View1<const int32_t> block_end;      // [block], 0 <= block_begin[i] <= i < block_end[i] <= block
   View3<const float> block_key;        // [block, kv_heads, head_dim]
   View3<const float> block_value;      // [block, kv_heads, head_dim]
   float scale = 0;
