@@ -1,0 +1,127 @@
+#!/usr/bin/env python3
+"""Three real processes: the text is plain decoding's, whatever drafts, and whatever happens to the drafter."""
+import os
+import signal
+import sys
+import time
+import unittest
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from processes import Cluster, wait_until  # noqa: E402
+
+PROMPT = "import os\nimport sys\n\n\ndef read_file(path, encoding='utf-8'):\n    \"\"\"Return the contents of a file.\"\"\"\n"
+COMMON = ("--prompt", PROMPT, "--ignore-eos", "--max-tokens", 300)
+SAMPLED = ("--temperature", 0.8, "--top-p", 0.95, "--seed", 7)
+
+
+class WithDrafter(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.cluster = Cluster()
+        cls.cluster.start()
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.cluster.stop()
+
+    def test_every_mode_writes_the_bytes_of_plain_decoding(self):
+        for sampling in (("--temperature", 0), SAMPLED):
+            plain = self.cluster.generate(*COMMON, *sampling, "--speculation", "off")
+            self.assertEqual(len(plain["token_ids"]), 300)
+            self.assertEqual(plain["verified_nodes"], 0)
+            for speculation in (("tree", 16), ("tree", 64), ("chain", 7), ("auto", 16)):
+                mode, nodes = speculation
+                answer = self.cluster.generate(*COMMON, *sampling, "--speculation", mode, "--tree-nodes", nodes)
+                self.assertEqual(answer["token_ids"], plain["token_ids"], speculation)
+                self.assertEqual(answer["text"], plain["text"], speculation)
+                self.assertEqual(answer["fallbacks"], 0)
+                self.assertGreater(answer["mean_accepted_length"], 1.3, speculation)
+                self.assertGreater(answer["verified_nodes"], 0)
+
+    def test_another_seed_writes_another_text_and_the_same_seed_the_same(self):
+        one = self.cluster.generate(*COMMON, "--temperature", 1, "--seed", 1)
+        two = self.cluster.generate(*COMMON, "--temperature", 1, "--seed", 2)
+        again = self.cluster.generate(*COMMON, "--temperature", 1, "--seed", 1)
+        self.assertNotEqual(one["token_ids"], two["token_ids"])
+        self.assertEqual(one["token_ids"], again["token_ids"])
+
+    def test_a_drawn_seed_is_reported_and_reproduces_the_text(self):
+        drawn = self.cluster.generate(*COMMON, "--temperature", 1)
+        again = self.cluster.generate(*COMMON, "--temperature", 1, "--seed", drawn["seed"], "--speculation", "off")
+        self.assertEqual(drawn["token_ids"], again["token_ids"])
+
+    def test_a_stop_string_cuts_the_text_inside_an_accepted_run(self):
+        plain = self.cluster.generate(*COMMON, "--temperature", 0, "--speculation", "off")
+        stop = plain["text"][120:126]
+        for mode in ("off", "tree", "chain"):
+            answer = self.cluster.generate(*COMMON, "--temperature", 0, "--speculation", mode, "--stop", stop)
+            self.assertEqual(answer["text"], plain["text"][:plain["text"].index(stop)], mode)
+            self.assertEqual(answer["finish_reason"], "stop")
+            ids = answer["token_ids"]
+            self.assertEqual(ids, plain["token_ids"][:len(ids)])
+
+    def test_requests_side_by_side_write_what_they_write_alone(self):
+        alone = [self.cluster.generate(*COMMON, "--temperature", 1, "--seed", seed, "--speculation", "off") for seed in range(6)]
+        running = [self.cluster.generate_process(*COMMON, "--temperature", 1, "--seed", seed, "--speculation", mode)
+                   for seed, mode in zip(range(6), ("tree", "off", "chain", "tree", "auto", "tree"))]
+        for expected, process in zip(alone, running):
+            self.assertEqual(process.communicate_checked()["token_ids"], expected["token_ids"])
+
+    def test_a_bad_value_is_an_error_that_names_the_field(self):
+        for flags, field in ((("--temperature", -1), "temperature"), (("--top-p", 1.5), "top_p"),
+                             (("--tree-nodes", 4000), "tree_nodes"), (("--max-tokens", 10 ** 7), "max_tokens")):
+            status, out, err = self.cluster.generate("--prompt", "x", *flags, check=False)
+            self.assertNotEqual(status, 0)
+            self.assertIn(field, out + err)
+        self.cluster.generate("--prompt", "x", "--max-tokens", 3)
+
+
+class DrafterFaults(unittest.TestCase):
+    """Each test has a cluster of its own, since it breaks one."""
+
+    def setUp(self):
+        self.cluster = Cluster()
+        self.addCleanup(self.cluster.stop)
+
+    def plain(self):
+        return self.cluster.generate(*COMMON, *SAMPLED, "--speculation", "off")
+
+    def test_without_a_drafter_from_the_start_the_answer_is_plain_decoding(self):
+        self.cluster.start(drafter=False)
+        answer = self.cluster.generate(*COMMON, *SAMPLED, "--speculation", "tree", "--tree-nodes", 16)
+        self.assertEqual(answer["token_ids"], self.plain()["token_ids"])
+        self.assertEqual(answer["verified_nodes"], 0)
+
+    def run_and_break(self, number):
+        """Breaks the drafter at different moments of an answer; every answer must be plain decoding's."""
+        self.cluster.start()
+        expected = self.plain()["token_ids"]
+        hit = 0
+        for delay in (0.02, 0.04, 0.06, 0.1, 0.15):
+            running = self.cluster.generate_process(*COMMON, *SAMPLED, "--speculation", "tree", "--tree-nodes", 16)
+            time.sleep(delay)
+            self.cluster.drafter.signal(number)
+            answer = running.communicate_checked()
+            self.assertEqual(answer["token_ids"], expected, f"broken after {delay} s")
+            hit += answer["fallbacks"]
+            self.cluster.drafter.kill()
+            self.cluster.drafter.start()
+        self.assertGreater(hit, 0, "no answer was under way when its drafter broke")
+        wait_until(lambda: self.cluster.generate(*COMMON, *SAMPLED, "--speculation", "tree")["verified_nodes"] > 0, 20,
+                   "the new drafter is not used")
+
+    def test_a_killed_drafter_costs_no_token(self):
+        self.run_and_break(signal.SIGKILL)
+
+    def test_a_silent_drafter_costs_no_token(self):
+        self.run_and_break(signal.SIGSTOP)
+
+    def test_sigterm_ends_every_process_with_status_0(self):
+        self.cluster.start()
+        self.cluster.generate("--prompt", "x", "--max-tokens", 5)
+        for service in (self.cluster.coordinator, self.cluster.drafter, self.cluster.verifier):
+            self.assertEqual(service.terminate(), 0, service.name)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
