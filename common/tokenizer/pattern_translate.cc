@@ -1,0 +1,119 @@
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "common/tokenizer/pattern.h"
+
+namespace arborist {
+namespace {
+
+// Unicode White_Space, to be put inside a class. PCRE2's own \s also holds U+180E.
+constexpr char kSpace[] = "\\p{Z}\\x{09}-\\x{0d}\\x{85}";
+
+class Translator {
+ public:
+  explicit Translator(std::string_view pattern) : pattern_(pattern) {}
+
+  absl::StatusOr<std::string> Run() {
+    while (at_ < pattern_.size()) {
+      const char c = pattern_[at_];
+      if (c == '[') {
+        ASSIGN_OR_RETURN(const std::string set, Class());
+        out_ += set;
+      } else if (c == '\\') {
+        RETURN_IF_ERROR(Escape(out_, /*in_class=*/false));
+      } else {
+        out_.push_back(c);
+        ++at_;
+      }
+    }
+    return out_;
+  }
+
+ private:
+  absl::Status Refuse(const std::string& what) const {
+    return absl::InvalidArgumentError(absl::StrCat("pattern=", std::string(pattern_), " has ", what,
+                                                   " at byte ", at_, ", expected a form that PCRE2 shares"));
+  }
+
+  absl::Status Escape(std::string& out, bool in_class) {
+    if (at_ + 1 >= pattern_.size()) {
+      return Refuse("a lone backslash");
+    }
+    const char kind = pattern_[at_ + 1];
+    if (kind == 's') {
+      out += in_class ? kSpace : absl::StrCat("[", kSpace, "]");
+    } else if (kind == 'S' && !in_class) {
+      out += absl::StrCat("[^", kSpace, "]");
+    } else if (kind == 'h' || kind == 'H' || (kind == 'S' && in_class)) {
+      return Refuse(absl::StrCat("\\", std::string(1, kind), in_class ? " in a class" : ""));
+    } else {
+      out.push_back('\\');
+      out.push_back(kind);
+    }
+    at_ += 2;
+    return absl::OkStatus();
+  }
+
+  // One [...] from `at_` on.
+  absl::StatusOr<std::string> Class() {
+    std::string set = "[";
+    ++at_;
+    const bool negated = at_ < pattern_.size() && pattern_[at_] == '^';
+    if (negated) {
+      set.push_back('^');
+      ++at_;
+    }
+    bool first = true;
+    while (at_ < pattern_.size() && (pattern_[at_] != ']' || first)) {
+      first = false;
+      if (pattern_[at_] == '\\') {
+        RETURN_IF_ERROR(Escape(set, /*in_class=*/true));
+      } else if (pattern_.substr(at_, 3) == "&&[") {
+        if (negated) {
+          return Refuse("an intersection in a negated class");
+        }
+        return Intersection(set + "]");
+      } else if (pattern_.substr(at_, 2) == "&&") {
+        return Refuse("an intersection with more than one class");
+      } else if (pattern_[at_] == '[' && pattern_.substr(at_, 2) != "[:") {
+        return Refuse("a class in a class");
+      } else if (pattern_.substr(at_, 2) == "[:") {
+        const size_t end = pattern_.find(":]", at_);
+        if (end == std::string_view::npos) {
+          return Refuse("an unfinished [: :]");
+        }
+        set += std::string(pattern_.substr(at_, end + 2 - at_));
+        at_ = end + 2;
+      } else {
+        set.push_back(pattern_[at_++]);
+      }
+    }
+    if (at_ >= pattern_.size()) {
+      return Refuse("an unfinished class");
+    }
+    ++at_;
+    return set + "]";
+  }
+
+  // `set` && [...] ] : a character of `set` that the second class holds too.
+  absl::StatusOr<std::string> Intersection(const std::string& set) {
+    at_ += 2;
+    ASSIGN_OR_RETURN(const std::string other, Class());
+    if (at_ >= pattern_.size() || pattern_[at_] != ']') {
+      return Refuse("an intersection with more than one class");
+    }
+    ++at_;
+    return absl::StrCat("(?:(?=", other, ")", set, ")");
+  }
+
+  std::string_view pattern_;
+  size_t at_ = 0;
+  std::string out_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::string> TranslatePattern(std::string_view pattern) { return Translator(pattern).Run(); }
+
+}  // namespace arborist
