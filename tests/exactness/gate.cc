@@ -1,0 +1,235 @@
+#include "tests/exactness/gate.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <random>
+#include <set>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "tests/exactness/hostile_proposers.h"
+
+namespace arborist::tests {
+namespace {
+
+constexpr absl::string_view kSamplingNames[] = {"greedy", "T=0.7", "T=1 top-p 0.9"};
+constexpr absl::string_view kDrafterNames[] = {"DFlash",  "n-gram",    "random", "stale",
+                                               "maximal", "malformed", "replay"};
+constexpr absl::string_view kSituationNames[] = {
+    "alone",  "3 mixed", "8 mixed", "cut", "killed before tree", "killed after tree", "killed before forward",
+    "resumed"};
+
+int SequencesOf(Situation situation) {
+  return situation == Situation::kThreeMixed ? 3 : situation == Situation::kEightMixed ? 8 : 1;
+}
+
+KillPoint KillPointOf(Situation situation) {
+  switch (situation) {
+    case Situation::kKilledBeforeTree:
+      return KillPoint::kBeforeTree;
+    case Situation::kKilledAfterTree:
+      return KillPoint::kAfterTreeSent;
+    case Situation::kKilledBeforeForward:
+      return KillPoint::kBeforeTokensForwarded;
+    default:
+      return KillPoint::kNever;
+  }
+}
+
+void Add(const GateResult& from, GateResult& to) {
+  to.rounds += from.rounds;
+  to.verifying_rounds += from.verifying_rounds;
+  to.verified_nodes += from.verified_nodes;
+  to.cut_nodes += from.cut_nodes;
+  to.committed_by_trees += from.committed_by_trees;
+  to.off_spine_rounds += from.off_spine_rounds;
+  to.compacted_rounds += from.compacted_rounds;
+  to.refused_trees += from.refused_trees;
+  to.attaches += from.attaches;
+}
+
+// Equal ids, and log-probabilities equal to the last bit.
+std::string Compare(const GateResult& plain, const absl::StatusOr<GateResult>& result) {
+  if (!result.ok()) {
+    return result.status().ToString();
+  }
+  if (result->tokens.size() != static_cast<size_t>(Gate::kTokens)) {
+    return absl::StrCat(result->tokens.size(), " tokens came out, expected ", Gate::kTokens);
+  }
+  for (size_t i = 0; i < plain.tokens.size(); ++i) {
+    if (result->tokens[i] != plain.tokens[i]) {
+      return absl::StrCat("token ", i, " is ", Raw(result->tokens[i]), ", plain decoding writes ",
+                          Raw(plain.tokens[i]));
+    }
+    if (!(result->log_probs[i] == plain.log_probs[i])) {
+      return absl::StrCat("log-probability ", i, " is ", result->log_probs[i], ", plain decoding has ",
+                          plain.log_probs[i]);
+    }
+  }
+  return "";
+}
+
+// Did the sequence really speculate?
+std::string CheckSpeculated(const GateCell& cell, const GateResult& result) {
+  if (cell.drafter == GateDrafter::kMalformed) {
+    return result.refused_trees > 0 ? "" : "no malformed tree was refused";
+  }
+  if (result.refused_trees > 0) {
+    return absl::StrCat(result.refused_trees, " well-formed trees were refused");
+  }
+  if (result.rounds == 0) {
+    return "no tree was verified";
+  }
+  // The n-gram drafter may have nothing to say, a random cut may leave the root alone.
+  const bool may_be_empty = cell.drafter == GateDrafter::kNgram || cell.situation == Situation::kCut;
+  const double share = static_cast<double>(result.verifying_rounds) / result.rounds;
+  if (!may_be_empty && share < 0.95) {
+    return absl::StrCat("only ", share, " of the rounds verified a drafted node");
+  }
+  if (result.verified_nodes == 0 && !may_be_empty) {
+    return "no drafted node was verified";
+  }
+  if (cell.situation == Situation::kCut && cell.budget > 1 && result.cut_nodes == 0) {
+    return "no tree was cut";
+  }
+  return "";
+}
+
+}  // namespace
+
+std::string Name(const GateCell& cell) {
+  return absl::StrCat(kSamplingNames[static_cast<int>(cell.sampling)], " / ",
+                      cell.budget == kChain ? "chain" : absl::StrCat("tree ", cell.budget), " / ",
+                      kDrafterNames[static_cast<int>(cell.drafter)], " / ",
+                      kSituationNames[static_cast<int>(cell.situation)]);
+}
+
+Gate::Gate(GateWorld& world, uint64_t seed) : world_(world), seed_(seed) {}
+
+GateRequest Gate::Request(GateSampling sampling, int index) const {
+  std::mt19937_64 random(seed_ * 977 + static_cast<uint64_t>(index));
+  GateRequest request;
+  // Lengths around the page and block boundaries; half of the prompt repeats a phrase, which n-grams can
+  // find.
+  static constexpr int kLengths[] = {1, 2, 40, 62, 63, 64, 65, 100, 126, 127, 128, 129, 150, 190};
+  const int length = kLengths[random() % std::size(kLengths)];
+  std::vector<TokenId> phrase;
+  for (int i = 0; i < 9; ++i) {
+    phrase.push_back(TokenId{static_cast<int32_t>(random() % static_cast<uint64_t>(world_.vocabulary()))});
+  }
+  for (int i = 0; i < length; ++i) {
+    request.prompt.push_back(
+        i % 18 < 9 ? phrase[i % 9]
+                   : TokenId{static_cast<int32_t>(random() % static_cast<uint64_t>(world_.vocabulary()))});
+  }
+  request.sampling.temperature = sampling == GateSampling::kGreedy ? 0.0f
+                                 : sampling == GateSampling::kWarm ? 0.7f
+                                                                   : 1.0f;
+  request.sampling.top_p = sampling == GateSampling::kTopP ? 0.9f : 1.0f;
+  request.sampling.seed = random();
+  request.sampling.sample_index = static_cast<uint32_t>(index % 3);
+  request.max_tokens = kTokens;
+  return request;
+}
+
+const GateResult& Gate::Plain(GateSampling sampling, int index) {
+  const auto key = std::make_pair(static_cast<int>(sampling), index);
+  const auto found = plain_.find(key);
+  if (found != plain_.end()) {
+    return found->second;
+  }
+  GateRequest request = Request(sampling, index);
+  request.id = absl::StrCat("plain-", ++requests_);
+  absl::StatusOr<GateResult> plain = RunPlain(world_.verifier(), request);
+  // An empty answer equals nothing, so a failure here fails every cell that needs it.
+  return plain_[key] = plain.ok() ? *std::move(plain) : GateResult{};
+}
+
+int Gate::DistinctTexts(GateSampling sampling, int seeds) {
+  std::set<std::vector<TokenId>> texts;
+  GateRequest request = Request(sampling, 0);
+  for (int i = 0; i < seeds; ++i) {
+    request.id = absl::StrCat("seed-", ++requests_);
+    request.sampling.seed = seed_ + static_cast<uint64_t>(i);
+    const absl::StatusOr<GateResult> plain = RunPlain(world_.verifier(), request);
+    if (plain.ok()) {
+      texts.insert(plain->tokens);
+    }
+  }
+  return static_cast<int>(texts.size());
+}
+
+std::unique_ptr<drafter::Proposer> Gate::OwnProposer(const GateCell& cell, int index) {
+  const uint64_t seed =
+      seed_ * 31 + static_cast<uint64_t>(index) * 7 + static_cast<uint64_t>(cell.budget + 100);
+  switch (cell.drafter) {
+    case GateDrafter::kRandom:
+      return NewHostileProposer(Hostility::kRandom, world_.vocabulary(), seed);
+    case GateDrafter::kStale:
+      return NewHostileProposer(Hostility::kStale, world_.vocabulary(), seed);
+    case GateDrafter::kMaximal:
+      return NewHostileProposer(Hostility::kMaximal, world_.vocabulary(), seed);
+    case GateDrafter::kMalformed:
+      return NewHostileProposer(Hostility::kMalformed, world_.vocabulary(), seed);
+    case GateDrafter::kReplay: {
+      std::vector<TokenId> truth = Request(cell.sampling, index).prompt;
+      const GateResult& plain = Plain(cell.sampling, index);
+      truth.insert(truth.end(), plain.tokens.begin(), plain.tokens.end());
+      return NewReplayProposer(std::move(truth), world_.vocabulary(), seed);
+    }
+    case GateDrafter::kDFlash:
+    case GateDrafter::kNgram:
+      break;
+  }
+  return nullptr;
+}
+
+CellReport Gate::Run(const GateCell& cell) {
+  const int sequences = SequencesOf(cell.situation);
+  const int first = cell.drafter == GateDrafter::kNgram ? 3 : 0;
+  verifier::Verifier& verifier = cell.situation == Situation::kCut ? world_.cutting() : world_.verifier();
+  SpeculationPlan plan;
+  plan.shape = cell.budget == kChain ? drafter::TreeShape::kChain : drafter::TreeShape::kTree;
+  plan.nodes = std::abs(cell.budget);
+  plan.kill = KillPointOf(cell.situation);
+  plan.resume_on = cell.situation == Situation::kResumed ? &world_.elsewhere() : nullptr;
+
+  std::vector<std::unique_ptr<drafter::Proposer>> own;
+  std::vector<GateRequest> requests;
+  for (int i = 0; i < sequences; ++i) {
+    Plain(cell.sampling, first + i);
+    own.push_back(OwnProposer(cell, first + i));
+    requests.push_back(Request(cell.sampling, first + i));
+    requests.back().id = absl::StrCat("cell-", ++requests_);
+  }
+  std::vector<absl::StatusOr<GateResult>> results(sequences, absl::UnknownError("did not run"));
+  std::vector<std::thread> threads;
+  for (int i = 0; i < sequences; ++i) {
+    threads.emplace_back([&, i] {
+      drafter::Proposer& proposer = own[i] != nullptr                      ? *own[i]
+                                    : cell.drafter == GateDrafter::kDFlash ? world_.dflash()
+                                                                           : world_.ngram();
+      results[i] = RunSpeculative(verifier, proposer, requests[i], plan);
+    });
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+
+  CellReport report;
+  for (int i = 0; i < sequences; ++i) {
+    std::string failure = Compare(Plain(cell.sampling, first + i), results[i]);
+    if (failure.empty()) {
+      failure = CheckSpeculated(cell, *results[i]);
+      Add(*results[i], report.sum);
+      ++report.sequences;
+    }
+    if (!failure.empty() && report.failure.empty()) {
+      report.failure = absl::StrCat(Name(cell), ", sequence ", i, ", seed ", seed_, ": ", failure);
+    }
+  }
+  return report;
+}
+
+}  // namespace arborist::tests

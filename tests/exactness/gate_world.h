@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/base/ids.h"
+#include "drafter/proposer.h"
+#include "kernels/kernel_set.h"
+#include "verifier/verifier.h"
+
+namespace arborist::tests {
+
+struct WorldOptions {
+  std::string target;  // directories in Hugging Face layout
+  std::string drafter;
+  int threads = 1;
+  int max_rows = 160;  // small, so that mixed steps are cut into several
+  int prefill_chunk = 48;
+  uint64_t cut_seed = 1;
+  const kernels::KernelSet* kernels =
+      nullptr;  // null: the CPU backend; planted faults replace single entries
+};
+
+// A target with everything the gate needs around it: a verifier, one that cuts trees, one elsewhere with the
+// same fingerprint, and the two real drafters. All in this process, without a wire.
+class GateWorld {
+ public:
+  static absl::StatusOr<std::unique_ptr<GateWorld>> Create(const WorldOptions& options);
+  virtual ~GateWorld() = default;
+
+  virtual verifier::Verifier& verifier() = 0;
+  virtual verifier::Verifier& cutting() = 0;
+  virtual verifier::Verifier& elsewhere() = 0;
+  // Shared by all sequences of a thread each: calls into it are serialised inside.
+  virtual drafter::Proposer& dflash() = 0;
+  virtual drafter::Proposer& ngram() = 0;
+  virtual int vocabulary() const = 0;
+};
+
+}  // namespace arborist::tests
