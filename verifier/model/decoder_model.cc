@@ -1,0 +1,175 @@
+#include "verifier/model/decoder_model.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "verifier/model/layer.h"
+#include "verifier/model/row_ops.h"
+
+namespace arborist::verifier {
+namespace {
+
+absl::Status CheckOptions(const ModelOptions& options, const ModelConfig& config) {
+  const auto error = [](const char* field, int64_t value, const std::string& expectation) {
+    return absl::InvalidArgumentError(absl::StrCat(field, "=", value, ", expected ", expectation));
+  };
+  if (options.max_rows < 1) {
+    return error("max_rows", options.max_rows, "at least 1");
+  }
+  if (options.max_logits_rows < 0 || options.max_logits_rows > options.max_rows) {
+    return error("max_logits_rows", options.max_logits_rows, "0 to max_rows");
+  }
+  if (options.max_context < 1 || options.max_context > config.max_position_embeddings) {
+    return error("max_context", options.max_context,
+                 absl::StrCat("1 to max_position_embeddings=", config.max_position_embeddings));
+  }
+  for (const int layer : options.tap_layers) {
+    if (layer < 0 || layer >= config.layers) {
+      return error("tap_layers", layer, absl::StrCat("layers in [0, ", config.layers, ")"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// A model on one rank owns nobody to talk to; the group has no state that one rank uses.
+Communicator& Alone() {
+  static LocalGroup group(1);
+  static LocalCommunicator communicator(group, 0);
+  return communicator;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Model>> Model::Load(const ModelOptions& options,
+                                                   const kernels::KernelSet& kernels, StreamView stream) {
+  ASSIGN_OR_RETURN(ModelConfig config, ReadModelConfig(options.directory));
+  Interpretation meaning = Interpret(config);
+  ASSIGN_OR_RETURN(
+      std::unique_ptr<Model> model,
+      DecoderModel::Create(options, std::move(config), std::move(meaning), kernels, stream, Alone()));
+  return model;
+}
+
+absl::StatusOr<std::unique_ptr<DecoderModel>> DecoderModel::Create(const ModelOptions& options,
+                                                                   ModelConfig config, Interpretation meaning,
+                                                                   const kernels::KernelSet& kernels,
+                                                                   StreamView stream,
+                                                                   Communicator& communicator) {
+  RETURN_IF_ERROR(CheckOptions(options, config));
+  ASSIGN_OR_RETURN(const ShardPlan plan, ShardPlan::Make(config, communicator.rank(), communicator.size()));
+  ASSIGN_OR_RETURN(ModelWeights weights, LoadModelWeights(options.directory, config, plan));
+  return std::unique_ptr<DecoderModel>(new DecoderModel(options, std::move(config), std::move(meaning), plan,
+                                                        std::move(weights), kernels, stream, communicator));
+}
+
+DecoderModel::DecoderModel(const ModelOptions& options, ModelConfig config, Interpretation meaning,
+                           ShardPlan plan, ModelWeights weights, const kernels::KernelSet& kernels,
+                           StreamView stream, Communicator& communicator)
+    : options_(options),
+      config_(std::move(config)),
+      meaning_(std::move(meaning)),
+      plan_(plan),
+      weights_(std::move(weights)),
+      rope_(meaning_, options.max_context),
+      scratch_(config_, plan_,
+               {.max_rows = options.max_rows,
+                .max_logits_rows = options.max_logits_rows,
+                .taps = static_cast<int64_t>(options.tap_layers.size()),
+                .threads = stream.threads == nullptr ? 1 : stream.threads->threads()}),
+      rank_{config_, meaning_, plan_, kernels, stream, communicator, rope_, scratch_} {}
+
+absl::Status DecoderModel::CheckBatch(const StepBatch& batch, const KvPlanes& planes) const {
+  if (batch.rows < 0 || batch.rows > options_.max_rows) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("rows=", batch.rows, ", expected at most max_rows=", options_.max_rows));
+  }
+  if (static_cast<int64_t>(batch.logits_row.size()) > options_.max_logits_rows) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("logits rows=", batch.logits_row.size(),
+                     ", expected at most max_logits_rows=", options_.max_logits_rows));
+  }
+  for (const int32_t row : batch.logits_row) {
+    if (row < 0 || row >= batch.rows) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("logits_row=", row, ", expected rows in [0, ", batch.rows, ")"));
+    }
+  }
+  if (planes.layers() != config_.layers || planes.latent_row() != config_.latent_row()) {
+    return absl::InvalidArgumentError(absl::StrCat("planes of ", planes.layers(), " layers and rows of ",
+                                                   planes.latent_row(), ", expected ", config_.layers,
+                                                   " and ", config_.latent_row()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status DecoderModel::Embed(const StepBatch& batch) {
+  return rank_.kernels.embedding_lookup(
+      {.token = {batch.token.data(), batch.rows},
+       .table = weights_.embedding,
+       .out = Scratch::Rows(scratch_.residual, batch.rows, config_.hidden_size)},
+      rank_.stream);
+}
+
+void DecoderModel::KeepTaps(int layer, int64_t rows) {
+  const int64_t hidden = config_.hidden_size, taps = static_cast<int64_t>(options_.tap_layers.size());
+  for (int64_t tap = 0; tap < taps; ++tap) {
+    if (options_.tap_layers[tap] == layer) {
+      CopyRows(Const(Scratch::Rows(scratch_.residual, rows, hidden)),
+               {scratch_.taps.data() + tap * hidden, rows, hidden, taps * hidden});
+    }
+  }
+}
+
+absl::Status DecoderModel::ComputeLogits(const StepBatch& batch) {
+  const int64_t wanted = static_cast<int64_t>(batch.logits_row.size()), hidden = config_.hidden_size;
+  if (wanted == 0) {
+    return absl::OkStatus();
+  }
+  const View2<float> selected = Scratch::Rows(scratch_.selected, wanted, hidden);
+  const View2<float> logits = Scratch::Rows(scratch_.logits, wanted, config_.vocab_size);
+  GatherRows(Const(Scratch::Rows(scratch_.residual, batch.rows, hidden)), batch.logits_row, selected);
+  RETURN_IF_ERROR(rank_.kernels.rms_norm(
+      {.x = Const(selected), .weight = weights_.norm, .out = selected, .epsilon = meaning_.layer_epsilon},
+      rank_.stream));
+  if (plan_.ranks() == 1) {
+    return rank_.kernels.linear({.x = Const(selected), .weight = weights_.head, .out = logits}, rank_.stream);
+  }
+  // Every rank has its rows of the vocabulary; slices of one size are gathered, then put side by side.
+  const int64_t slice = plan_.vocabulary_slice();
+  RETURN_IF_ERROR(
+      rank_.kernels.linear({.x = Const(selected),
+                            .weight = weights_.head,
+                            .out = {scratch_.logits_slice.data(), wanted, plan_.vocabulary().count, slice}},
+                           rank_.stream));
+  const size_t count = static_cast<size_t>(wanted * slice);
+  RETURN_IF_ERROR(
+      rank_.communicator.AllGather({scratch_.logits_slice.data(), count},
+                                   {scratch_.logits_all.data(), count * static_cast<size_t>(plan_.ranks())}));
+  for (int64_t rank = 0; rank < plan_.ranks(); ++rank) {
+    const int64_t begin = std::min(rank * slice, config_.vocab_size);
+    const int64_t columns = std::min(slice, config_.vocab_size - begin);
+    CopyRows({scratch_.logits_all.data() + rank * wanted * slice, wanted, columns, slice},
+             {logits.data + begin, wanted, columns, config_.vocab_size});
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<ForwardResult> DecoderModel::Forward(const StepBatch& batch, KvPlanes& planes) {
+  RETURN_IF_ERROR(CheckBatch(batch, planes));
+  RETURN_IF_ERROR(Embed(batch));
+  for (int layer = 0; layer < config_.layers; ++layer) {
+    RETURN_IF_ERROR(ForwardLayer(rank_, weights_.layers[layer], batch, planes, layer));
+    KeepTaps(layer, batch.rows);
+  }
+  RETURN_IF_ERROR(ComputeLogits(batch));
+  const int64_t tap_columns = static_cast<int64_t>(options_.tap_layers.size()) * config_.hidden_size;
+  return ForwardResult{
+      .logits = Const(
+          Scratch::Rows(scratch_.logits, static_cast<int64_t>(batch.logits_row.size()), config_.vocab_size)),
+      .taps = Const(Scratch::Rows(scratch_.taps, batch.rows, tap_columns))};
+}
+
+}  // namespace arborist::verifier

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "common/comm/communicator.h"
+#include "common/comm/local_communicator.h"
+#include "verifier/model/interpretation.h"
+#include "verifier/model/model.h"
+#include "verifier/model/model_weights.h"
+#include "verifier/model/rank_context.h"
+#include "verifier/model/scratch.h"
+
+namespace arborist::verifier {
+
+// The Model of this family, as one rank of communicator.size(). Every rank is given the same batches.
+class DecoderModel final : public Model {
+ public:
+  // The interpretation is the caller's, normally Interpret(config). Communicator and kernels outlive the
+  // model.
+  static absl::StatusOr<std::unique_ptr<DecoderModel>> Create(const ModelOptions& options, ModelConfig config,
+                                                              Interpretation meaning,
+                                                              const kernels::KernelSet& kernels,
+                                                              StreamView stream, Communicator& communicator);
+
+  const ModelConfig& config() const override { return config_; }
+  int max_rows() const override { return options_.max_rows; }
+  absl::StatusOr<ForwardResult> Forward(const StepBatch& batch, KvPlanes& planes) override;
+
+ private:
+  DecoderModel(const ModelOptions& options, ModelConfig config, Interpretation meaning, ShardPlan plan,
+               ModelWeights weights, const kernels::KernelSet& kernels, StreamView stream,
+               Communicator& communicator);
+
+  absl::Status CheckBatch(const StepBatch& batch, const KvPlanes& planes) const;
+  absl::Status Embed(const StepBatch& batch);
+  void KeepTaps(int layer, int64_t rows);
+  absl::Status ComputeLogits(const StepBatch& batch);
+
+  const ModelOptions options_;
+  const ModelConfig config_;
+  const Interpretation meaning_;
+  const ShardPlan plan_;
+  const ModelWeights weights_;
+  const RopeTables rope_;
+  Scratch scratch_;
+  const RankContext rank_;
+};
+
+}  // namespace arborist::verifier
