@@ -1,0 +1,86 @@
+#include "verifier/create_verifier.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "common/tree/token_tree.h"
+#include "verifier/verifier_impl.h"
+
+namespace arborist::verifier {
+namespace {
+
+absl::Status OptionError(absl::string_view field, int64_t value, absl::string_view expected) {
+  return absl::InvalidArgumentError(absl::StrCat(field, "=", value, ", expected ", expected));
+}
+
+absl::Status CheckOptions(const VerifierOptions& options, const Model& model) {
+  if (options.pages < 1) {
+    return OptionError("pages", options.pages, "at least 1");
+  }
+  if (options.max_context < 2) {
+    return OptionError("max_context", options.max_context, "at least 2");
+  }
+  if (options.max_tree_nodes < 0 || options.max_tree_nodes > kMaxTreeBudget) {
+    return OptionError("max_tree_nodes", options.max_tree_nodes,
+                       absl::StrCat("a value in [0, ", kMaxTreeBudget, "]"));
+  }
+  if (options.max_sequences < 1) {
+    return OptionError("max_sequences", options.max_sequences, "at least 1");
+  }
+  if (options.max_queue < 1) {
+    return OptionError("max_queue", options.max_queue, "at least 1: every sequence passes through it");
+  }
+  if (options.max_rows <= options.max_tree_nodes + 1 || options.max_rows > model.max_rows()) {
+    return OptionError("max_rows", options.max_rows,
+                       absl::StrCat("a value in [", options.max_tree_nodes + 2, ", ", model.max_rows(),
+                                    "]: the largest tree, one prompt row, and no more than the model's"));
+  }
+  if (options.max_logits_rows <= options.max_tree_nodes || options.max_logits_rows > options.max_rows) {
+    return OptionError("max_logits_rows", options.max_logits_rows,
+                       absl::StrCat("a value in [", options.max_tree_nodes + 1, ", ", options.max_rows, "]"));
+  }
+  if (options.prefill_chunk < 1) {
+    return OptionError("prefill_chunk", options.prefill_chunk, "at least 1");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckProjection(const Projection& projection, const ModelConfig& config) {
+  const int64_t hidden = config.hidden_size;
+  if (projection.hidden() != hidden || static_cast<int64_t>(projection.norm.size()) != hidden) {
+    return OptionError("projection.fc.rows", projection.fc.rows,
+                       absl::StrCat("the target's hidden_size ", hidden, " (norm has ",
+                                    projection.norm.size(), " elements)"));
+  }
+  if (projection.fc.columns < hidden || projection.fc.columns % hidden != 0) {
+    return OptionError("projection.fc.columns", projection.fc.columns,
+                       absl::StrCat("a multiple of the target's hidden_size ", hidden));
+  }
+  if (projection.hash.empty()) {
+    return absl::InvalidArgumentError("projection.hash is empty, expected the hash of its tensors");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Verifier>> CreateVerifier(const VerifierOptions& options,
+                                                         std::unique_ptr<Model> model,
+                                                         std::optional<Projection> projection,
+                                                         const kernels::KernelSet& kernels,
+                                                         StreamView stream) {
+  RETURN_IF_ERROR(CheckOptions(options, *model));
+  if (projection.has_value()) {
+    RETURN_IF_ERROR(CheckProjection(*projection, model->config()));
+  }
+  auto verifier =
+      std::make_unique<VerifierImpl>(options, std::move(model), std::move(projection), kernels, stream);
+  if (options.run_self_test) {
+    RETURN_IF_ERROR(verifier->SelfTest());
+  }
+  verifier->Start();
+  return verifier;
+}
+
+}  // namespace arborist::verifier

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "absl/status/statusor.h"
+#include "common/projection/projection.h"
+#include "common/threads/thread_pool.h"
+#include "kernels/kernel_set.h"
+#include "verifier/model/model.h"
+#include "verifier/verifier.h"
+
+namespace arborist::verifier {
+
+// Bounds of everything; all memory is allocated from them at the start. The same max_rows and max_logits_rows
+// stand in the ModelOptions, whose max_context is at least max_context + kMaxTreeDepth here: nodes past the
+// context's end are computed, never committed.
+struct VerifierOptions {
+  int64_t pages = 0;        // of 64 rows
+  int max_context = 0;      // most tokens of a sequence, prompt and output together
+  int max_tree_nodes = 0;   // largest tree_nodes of an Open, <= kMaxTreeBudget
+  int max_sequences = 0;    // admitted at a time
+  int max_queue = 0;        // waiting for admission
+  int max_rows = 0;         // of a step; > max_tree_nodes + 1
+  int max_logits_rows = 0;  // of a step's trees; > max_tree_nodes, <= max_rows
+  int prefill_chunk = 512;  // most prompt rows of a step
+  bool run_self_test = true;
+  // Test hook: cuts every tree to a random prefix, reported in cut_nodes. Text must not change.
+  std::optional<uint64_t> cut_trees_seed;
+};
+
+// Checks the options, runs the self-test (FAILED_PRECONDITION when a bit differs) and starts the step thread.
+// The stream's pool outlives the verifier, and no other caller uses it meanwhile.
+absl::StatusOr<std::unique_ptr<Verifier>> CreateVerifier(const VerifierOptions& options,
+                                                         std::unique_ptr<Model> model,
+                                                         std::optional<Projection> projection,
+                                                         const kernels::KernelSet& kernels,
+                                                         StreamView stream);
+
+}  // namespace arborist::verifier

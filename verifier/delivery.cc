@@ -1,0 +1,141 @@
+// What the step thread tells the owners of sequences. Never under the mutex: a sink may call back.
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "verifier/batch_builder.h"
+#include "verifier/verifier_impl.h"
+
+namespace arborist::verifier {
+namespace {
+
+// Most bytes of one OnFeatures on attach.
+constexpr int64_t kFeatureChunkBytes = 128 << 10;
+
+}  // namespace
+
+// Turns outcome `index` of the step into the message of its sequence. The tokens of the accepted nodes and
+// the bonus, cut after one that finishes the sequence.
+void VerifierImpl::BuildCommitted(int index, double step_seconds) {
+  TreeInStep& tree = trees_[index];
+  const Sequence& sequence = *tree.sequence;
+  const Round& round = sequence.round;
+  const TreeOutcome& outcome = runner_.outcome(index);
+  if (!outcome.status.ok()) {
+    return;
+  }
+  run_.clear();
+  for (const int32_t node : outcome.path.subspan(1)) {
+    run_.push_back(round.tree.token[node]);
+  }
+  run_.push_back(outcome.bonus);
+  const auto length = static_cast<int64_t>(sequence.tokens.size());
+  const RunCut cut = CutRun(run_, {.stop_ids = sequence.args.stop_ids,
+                                   .output_left = sequence.output_limit - length,
+                                   .context_left = options_.max_context - length});
+  Committed& committed = tree.committed;
+  committed.epoch = sequence.args.epoch;
+  committed.round = round.number;
+  committed.first_position = static_cast<int32_t>(length);
+  committed.tokens.assign(run_.begin(), run_.begin() + cut.kept);
+  committed.log_probs.assign(outcome.log_probs.begin(), outcome.log_probs.begin() + cut.kept);
+  committed.verified_nodes = round.tree.nodes() - 1;
+  committed.cut_nodes = round.cut_nodes;
+  committed.compacted = outcome.compacted;
+  committed.finish_reason = cut.reason;
+  committed.next_budget = sequence.args.tree_nodes;
+  committed.queue_seconds = std::chrono::duration<double>(step_begin_ - round.submitted).count();
+  committed.verify_seconds = step_seconds;
+  if (!sequence.args.projection_hash.empty()) {
+    committed.feature_position = sequence.root_position();
+    committed.feature_rows = std::min(static_cast<int32_t>(outcome.path.size()), cut.kept + 1);
+    CopyFeatures(sequence, committed.feature_position, committed.feature_rows, committed.features);
+  }
+}
+
+void VerifierImpl::CopyFeatures(const Sequence& sequence, int32_t position, int32_t rows,
+                                std::vector<uint16_t>& out) {
+  const int64_t width = cache_.planes().feature_row();
+  const BFloat16* plane = cache_.planes().features();
+  out.resize(static_cast<size_t>(rows * width));
+  for (int32_t row = 0; row < rows; ++row) {
+    std::memcpy(out.data() + row * width, plane + SlotOf(sequence.pages.table(), position + row) * width,
+                static_cast<size_t>(width) * sizeof(BFloat16));
+  }
+}
+
+void VerifierImpl::DeliverClosed() {
+  for (const auto& sequence : closed_) {
+    sequence->sink->OnClosed(*sequence->end);
+  }
+  closed_.clear();
+}
+
+void VerifierImpl::DeliverBoundary() {
+  DeliverClosed();
+  for (Sequence* sequence : announced_) {
+    DeliverPhase(*sequence);
+  }
+  for (Sequence* sequence : with_features_) {
+    DeliverFeatureChunk(*sequence);
+  }
+}
+
+void VerifierImpl::DeliverPhase(const Sequence& sequence) {
+  switch (sequence.phase) {
+    case Phase::kNew:
+    case Phase::kQueued:
+      sequence.sink->OnProgress(ProgressState::kQueued, 0);
+      break;
+    case Phase::kPrefill:
+      sequence.sink->OnProgress(ProgressState::kPrefill, sequence.computed);
+      break;
+    case Phase::kReady:
+      sequence.sink->OnProgress(ProgressState::kWaiting, sequence.computed);
+      sequence.sink->OnReady();
+      break;
+  }
+}
+
+// One chunk at each boundary, newest first, so that a long history does not delay the others' steps.
+void VerifierImpl::DeliverFeatureChunk(Sequence& sequence) {
+  const auto row_bytes = cache_.planes().feature_row() * static_cast<int64_t>(sizeof(BFloat16));
+  const auto most_rows = static_cast<int32_t>(std::max<int64_t>(1, kFeatureChunkBytes / row_bytes));
+  const int32_t first = std::max(sequence.features_begin, sequence.features_end - most_rows);
+  const int32_t rows = sequence.features_end - first;
+  std::vector<uint16_t> features;
+  CopyFeatures(sequence, first, rows, features);
+  sequence.features_end = first;
+  sequence.sink->OnFeatures(first, rows, std::move(features));
+}
+
+void VerifierImpl::DeliverStepBegin() {
+  for (const TreeInStep& tree : trees_) {
+    Sequence& sequence = *tree.sequence;
+    if (!sequence.round.begun) {
+      sequence.round.begun = true;
+      sequence.sink->OnProgress(ProgressState::kVerify, sequence.computed);
+    }
+  }
+}
+
+void VerifierImpl::DeliverStep() {
+  for (TreeInStep& tree : trees_) {
+    if (!tree.deliver) {
+      continue;
+    }
+    const Sequence& sequence = *tree.sequence;
+    // Said first: the owner's next Tree may come while OnCommitted runs.
+    if (tree.waits) {
+      sequence.sink->OnProgress(ProgressState::kWaiting, sequence.computed);
+    }
+    sequence.sink->OnCommitted(std::move(tree.committed));
+  }
+  for (const ChunkInStep& chunk : chunks_) {
+    if (chunk.deliver) {
+      DeliverPhase(*chunk.sequence);
+    }
+  }
+}
+
+}  // namespace arborist::verifier

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "common/base/ids.h"
+#include "common/threads/thread_pool.h"
+#include "kernels/kernel_set.h"
+#include "verifier/kv_planes.h"
+#include "verifier/page_pool.h"
+
+namespace arborist::verifier {
+
+// The paged cache: memory (planes) and who may use it (pages). A sequence appends by writing the slots of its
+// own pages; committed positions lie at their logical rows, in order, so nothing is ever looked up.
+class KvCache {
+ public:
+  // max_moves bounds one Compact; its scratch is allocated here.
+  KvCache(int layers, int64_t pages, int64_t latent_row, int64_t feature_row, int64_t max_moves, int threads);
+
+  KvPlanes& planes() { return planes_; }
+  PagePool& pool() { return pool_; }
+  const PagePool& pool() const { return pool_; }
+
+  // Moves rows of every plane as if all reads came before all writes.
+  absl::Status Compact(const kernels::KernelSet& kernels, std::span<const int32_t> from,
+                       std::span<const int32_t> to, StreamView stream);
+
+  static int64_t PagesFor(int64_t rows);
+
+ private:
+  KvPlanes planes_;
+  PagePool pool_;
+  std::vector<std::byte> scratch_;
+};
+
+// What one owner of a sequence leaves to the next: pages whose rows [0, computed) hold the K/V of `tokens`.
+struct KvInheritance {
+  SequencePages pages;
+  std::vector<TokenId> tokens;
+  int32_t computed = 0;
+};
+
+// Shrinks `from` to the pages of the longest common prefix with `tokens` and returns how many of its rows can
+// be kept: at most tokens.size() - 1, since the last token is the next root and has no K/V yet.
+int32_t KeepCommonPrefix(std::span<const TokenId> tokens, KvInheritance& from);
+
+}  // namespace arborist::verifier

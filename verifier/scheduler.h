@@ -1,0 +1,32 @@
+#pragma once
+
+#include <span>
+#include <vector>
+
+namespace arborist::verifier {
+
+// What one step may hold. A tree of max_tree_rows fits, and then at least one row of a prompt.
+struct StepLimits {
+  int max_rows = 0;         // of all kinds
+  int max_logits_rows = 0;  // of trees
+  int max_tree_rows = 0;    // of one tree, its root included
+  int prefill_chunk = 0;    // prompt rows in one step
+};
+
+struct StepPlan {
+  struct Share {
+    int index;  // into the list of prompts
+    int rows;
+  };
+  std::vector<int> trees;  // indices into the list of trees
+  std::vector<Share> chunks;
+};
+
+// Chooses the next step: trees first, whole and oldest first (one that does not fit waits, smaller ones may
+// pass it, and it is first in the next step); then prompt rows, oldest first. While a prompt waits, trees
+// leave it a quarter of the rows, so neither starves the other. Both lists come oldest first; `plan` keeps
+// its memory.
+void PlanStep(const StepLimits& limits, std::span<const int> tree_rows, std::span<const int> prompt_left,
+              StepPlan& plan);
+
+}  // namespace arborist::verifier

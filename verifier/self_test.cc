@@ -1,0 +1,186 @@
+#include "verifier/self_test.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "verifier/batch_builder.h"
+
+namespace arborist::verifier {
+namespace {
+
+constexpr std::array kRowCounts = {1, 2, 7, 64, 65, 512};
+// Past the first whole block of the exact attention rule (position 127), so that both of its halves run.
+constexpr int kProbePosition = 130;
+constexpr int kSequences = 3;  // the probe's and two neighbours
+
+// Everything that one row leaves behind.
+struct RowResult {
+  std::vector<std::byte> cache;
+  std::vector<std::byte> taps;
+  std::vector<std::byte> logits;
+};
+
+class SelfTest {
+ public:
+  SelfTest(const StepCapacity& capacity, int max_context, uint64_t seed, Model& model, KvCache& cache)
+      : capacity_(capacity),
+        max_context_(max_context),
+        random_(seed),
+        seed_(seed),
+        model_(model),
+        cache_(cache) {
+    const int64_t most = std::min<int64_t>(max_context, cache.pool().free_pages() * kernels::kPageRows / 2);
+    probe_ = static_cast<int>(std::clamp<int64_t>(most - 1, 0, kProbePosition));
+    batch_.Reserve(capacity.max_rows, kSequences, capacity.max_pages_per_sequence);
+    own_ = RandomTokens(probe_ + 1);
+  }
+
+  absl::Status Run();
+
+ private:
+  std::vector<TokenId> RandomTokens(int count) {
+    std::vector<TokenId> tokens(static_cast<size_t>(count));
+    for (TokenId& token : tokens) {
+      token = TokenId{static_cast<int32_t>(random_() % static_cast<uint64_t>(model_.config().vocab_size))};
+    }
+    return tokens;
+  }
+  // The positions before the probe, in steps as large as may be.
+  absl::Status FillPrefix(std::span<const int32_t> table);
+  // The probe as a root-only tree in a step of `rows` rows.
+  absl::StatusOr<RowResult> AmongNeighbours(std::span<const int32_t> own, int rows);
+  // The probe as the last of a chunk of `rows` rows; no logits.
+  absl::StatusOr<RowResult> EndOfChunk(std::span<const int32_t> own, int rows);
+  absl::StatusOr<RowResult> Forward(int row, int slot, bool logits);
+  absl::Status Compare(const RowResult& alone, const RowResult& other, const std::string& where) const;
+
+  StepCapacity capacity_;
+  int max_context_;
+  std::mt19937_64 random_;
+  uint64_t seed_;
+  Model& model_;
+  KvCache& cache_;
+  int probe_ = 0;
+  std::vector<TokenId> own_;
+  StepBatch batch_;
+};
+
+absl::Status SelfTest::FillPrefix(std::span<const int32_t> table) {
+  for (int first = 0; first < probe_; first += capacity_.max_rows) {
+    const int rows = std::min(capacity_.max_rows, probe_ - first);
+    batch_.Clear();
+    AppendChunk(table, first, std::span(own_).subspan(first, rows), batch_);
+    RETURN_IF_ERROR(model_.Forward(batch_, cache_.planes()).status());
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<RowResult> SelfTest::Forward(int row, int slot, bool logits) {
+  ASSIGN_OR_RETURN(const ForwardResult forward, model_.Forward(batch_, cache_.planes()));
+  RowResult result;
+  const auto append = [](const void* data, int64_t bytes, std::vector<std::byte>& out) {
+    const auto* begin = static_cast<const std::byte*>(data);
+    out.insert(out.end(), begin, begin + bytes);
+  };
+  const KvPlanes& planes = cache_.planes();
+  for (int layer = 0; layer < planes.layers(); ++layer) {
+    append(planes.latent(layer) + slot * planes.latent_row(),
+           planes.latent_row() * static_cast<int64_t>(sizeof(float)), result.cache);
+  }
+  if (forward.taps.columns > 0) {
+    append(forward.taps.row(row), forward.taps.columns * static_cast<int64_t>(sizeof(float)), result.taps);
+  }
+  if (logits) {
+    append(forward.logits.row(0), forward.logits.columns * static_cast<int64_t>(sizeof(float)),
+           result.logits);
+  }
+  return result;
+}
+
+absl::StatusOr<RowResult> SelfTest::AmongNeighbours(std::span<const int32_t> own, int rows) {
+  const int before = rows > 1 ? static_cast<int>(random_() % static_cast<uint64_t>(rows)) : 0;
+  const int after = rows - 1 - before;
+  std::vector<SequencePages> pages;
+  std::vector<std::vector<TokenId>> tokens;
+  for (const int count : {before, after}) {
+    pages.push_back(cache_.pool().NewSequence());
+    tokens.push_back(RandomTokens(count));
+    if (!pages.back().Resize(KvCache::PagesFor(count))) {
+      return absl::InternalError("self-test: pages were counted");
+    }
+  }
+  batch_.Clear();
+  const TokenId root[] = {own_[probe_]};
+  const int32_t parent[] = {-1};
+  if (before > 0) {
+    AppendChunk(pages[0].table(), 0, tokens[0], batch_);
+  }
+  AppendTree(own, probe_, root, parent, batch_);
+  if (after > 0) {
+    AppendChunk(pages[1].table(), 0, tokens[1], batch_);
+  }
+  return Forward(before, SlotOf(own, probe_), true);
+}
+
+absl::StatusOr<RowResult> SelfTest::EndOfChunk(std::span<const int32_t> own, int rows) {
+  batch_.Clear();
+  AppendChunk(own, probe_ + 1 - rows, std::span(own_).last(rows), batch_);
+  return Forward(rows - 1, SlotOf(own, probe_), false);
+}
+
+absl::Status SelfTest::Compare(const RowResult& alone, const RowResult& other,
+                               const std::string& where) const {
+  const auto differ = [](const std::vector<std::byte>& a, const std::vector<std::byte>& b) {
+    return a.size() != b.size() || std::memcmp(a.data(), b.data(), a.size()) != 0;
+  };
+  const char* what = differ(alone.cache, other.cache)                              ? "K/V"
+                     : differ(alone.taps, other.taps)                              ? "taps"
+                     : !other.logits.empty() && differ(alone.logits, other.logits) ? "logits"
+                                                                                   : nullptr;
+  if (what == nullptr) {
+    return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(absl::StrCat("self-test: ", what, " of position ", probe_, " changed ",
+                                                    where, " (seed=", seed_,
+                                                    "), expected the same bits as alone"));
+}
+
+absl::Status SelfTest::Run() {
+  SequencePages own = cache_.pool().NewSequence();
+  if (!own.Resize(KvCache::PagesFor(probe_ + 1))) {
+    return absl::InternalError("self-test: pages were counted");
+  }
+  RETURN_IF_ERROR(FillPrefix(own.table()));
+  ASSIGN_OR_RETURN(const RowResult alone, AmongNeighbours(own.table(), 1));
+  for (const int rows : kRowCounts) {
+    // Two neighbours at most need one page more than their rows fill.
+    const bool fits = rows <= capacity_.max_rows && rows <= max_context_ &&
+                      KvCache::PagesFor(rows) <= capacity_.max_pages_per_sequence &&
+                      KvCache::PagesFor(rows) + 1 <= cache_.pool().free_pages();
+    if (fits) {
+      ASSIGN_OR_RETURN(const RowResult mixed, AmongNeighbours(own.table(), rows));
+      RETURN_IF_ERROR(Compare(alone, mixed, absl::StrCat("in a step of ", rows, " rows")));
+    }
+    if (rows <= capacity_.max_rows && rows <= probe_ + 1) {
+      ASSIGN_OR_RETURN(const RowResult chunk, EndOfChunk(own.table(), rows));
+      RETURN_IF_ERROR(Compare(alone, chunk, absl::StrCat("at the end of a chunk of ", rows, " rows")));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status RunSelfTest(const StepCapacity& capacity, int max_context, uint64_t seed, Model& model,
+                         KvCache& cache) {
+  return SelfTest(capacity, max_context, seed, model, cache).Run();
+}
+
+}  // namespace arborist::verifier

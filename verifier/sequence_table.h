@@ -1,0 +1,90 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/base/ids.h"
+#include "common/tree/token_tree.h"
+#include "verifier/kv_cache.h"
+#include "verifier/verifier.h"
+
+namespace arborist::verifier {
+
+enum class Phase { kNew, kQueued, kPrefill, kReady };
+
+// The outstanding Tree or Decode.
+struct Round {
+  bool active = false;
+  bool begun = false;  // a step has seen it
+  int64_t number = 0;
+  TokenTree tree;       // of the next step; root only for a Decode
+  int decode_left = 0;  // tokens a Decode may still give; 0 for a Tree
+  int cut_nodes = 0;
+  std::chrono::steady_clock::time_point submitted;
+};
+
+// One Open, from its queueing to its OnClosed. While `round.active` the tree belongs to the step thread, and
+// so do pages, computed and features; the rest is guarded by the verifier's mutex. Only the step thread
+// appends to `tokens`, under that mutex, so it may read them without.
+struct Sequence {
+  SequenceHandle handle = 0;
+  SequenceSink* sink = nullptr;
+  OpenArgs args;                // prompt and output_so_far have moved to `tokens`
+  std::vector<TokenId> tokens;  // the last one is the root
+  int64_t output_limit = 0;     // size of `tokens` at max_tokens
+  int64_t worst_pages = 0;
+
+  Phase phase = Phase::kNew;
+  int passed_by = 0;    // times a later one was admitted first
+  uint64_t ticket = 0;  // order among those that wait for a step
+  Round round;
+  bool finish_requested = false;
+  std::optional<absl::Status> end;  // why it closes at the next boundary; the first reason stays
+  SequenceHandle successor = 0;     // of a higher epoch; takes the pages
+
+  SequencePages pages;
+  int32_t computed = 0;        // positions whose K/V is in the pages
+  KvInheritance inherited;     // until admission
+  int32_t features_begin = 0;  // positions still to deliver on attach: [begin, end)
+  int32_t features_end = 0;
+
+  int32_t root_position() const { return static_cast<int32_t>(tokens.size()) - 1; }
+  void End(absl::Status status) {
+    if (!end.has_value()) {
+      end = std::move(status);
+    }
+  }
+};
+
+// All open sequences, by handle (ascending: in order of their Open) and by key. Not thread-safe.
+class SequenceTable {
+ public:
+  explicit SequenceTable(int max_queue) : max_queue_(max_queue) {}
+
+  // A higher epoch for a key marks the older sequence ABORTED and becomes its successor; the same or a lower
+  // one is FAILED_PRECONDITION. RESOURCE_EXHAUSTED when max_queue sequences wait, takeovers not counted.
+  absl::StatusOr<Sequence*> Insert(std::unique_ptr<Sequence> sequence);
+  Sequence* Find(SequenceHandle handle);  // null if it has closed
+  // Takes the sequence out; its pages, or those it was to inherit, go to its successor if there is one.
+  std::unique_ptr<Sequence> Remove(SequenceHandle handle);
+
+  const std::map<SequenceHandle, std::unique_ptr<Sequence>>& all() const { return by_handle_; }
+
+ private:
+  using Key = std::pair<std::string, uint32_t>;
+
+  int max_queue_;
+  SequenceHandle next_handle_ = 1;
+  std::map<SequenceHandle, std::unique_ptr<Sequence>> by_handle_;
+  std::map<Key, SequenceHandle> by_key_;  // the newest epoch
+};
+
+}  // namespace arborist::verifier

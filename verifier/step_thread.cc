@@ -1,0 +1,327 @@
+// The step thread: close, admit, plan, step, apply.
+#include <algorithm>
+#include <random>
+#include <utility>
+
+#include "common/base/check.h"
+#include "verifier/self_test.h"
+#include "verifier/verifier_impl.h"
+
+namespace arborist::verifier {
+namespace {
+
+// Later sequences that fit may pass one that waits for pages this often; then it comes first.
+constexpr int kMaxPassedBy = 8;
+
+StepCapacity CapacityOf(const VerifierOptions& options) {
+  return {.max_rows = options.max_rows,
+          .max_logits_rows = options.max_logits_rows,
+          .max_sequences = options.max_sequences,
+          .max_pages_per_sequence =
+              static_cast<int>(KvCache::PagesFor(options.max_context - 1 + options.max_tree_nodes))};
+}
+
+int ThreadsOf(StreamView stream) { return stream.threads == nullptr ? 1 : stream.threads->threads(); }
+
+bool TicketBefore(const Sequence* a, const Sequence* b) { return a->ticket < b->ticket; }
+
+}  // namespace
+
+VerifierImpl::VerifierImpl(const VerifierOptions& options, std::unique_ptr<Model> model,
+                           std::optional<Projection> projection, const kernels::KernelSet& kernels,
+                           StreamView stream)
+    : options_(options),
+      model_(std::move(model)),
+      kernels_(kernels),
+      stream_(stream),
+      limits_{.max_rows = options.max_rows,
+              .max_logits_rows = options.max_logits_rows,
+              .max_tree_rows = options.max_tree_nodes + 1,
+              .prefill_chunk = options.prefill_chunk},
+      projection_(projection.has_value() ? std::make_optional<FeatureProjection>(*std::move(projection))
+                                         : std::nullopt),
+      cache_(model_->config().layers, options.pages, model_->config().latent_row(),
+             projection_.has_value() ? projection_->hidden() : 0, options.max_logits_rows, ThreadsOf(stream)),
+      runner_(CapacityOf(options), model_.get(), &cache_, projection_.has_value() ? &*projection_ : nullptr,
+              kernels_, stream_),
+      table_(options.max_queue) {
+  const auto sequences = static_cast<size_t>(options.max_sequences);
+  for (auto* list : {&announced_, &with_features_, &waiting_trees_, &waiting_prompts_}) {
+    list->reserve(sequences + static_cast<size_t>(options.max_queue));
+  }
+  tree_rows_.reserve(sequences);
+  prompt_left_.reserve(sequences);
+  plan_.trees.reserve(sequences);
+  plan_.chunks.reserve(sequences);
+  trees_.reserve(sequences);
+  chunks_.reserve(sequences);
+  step_trees_.reserve(sequences);
+  step_chunks_.reserve(sequences);
+  run_.reserve(static_cast<size_t>(kMaxTreeDepth) + 1);
+}
+
+VerifierImpl::~VerifierImpl() {
+  if (!thread_.joinable()) {
+    return;
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+    wake_.notify_one();
+  }
+  thread_.join();
+}
+
+absl::Status VerifierImpl::SelfTest() {
+  return RunSelfTest(CapacityOf(options_), options_.max_context, std::random_device{}(), *model_, cache_);
+}
+
+void VerifierImpl::Start() {
+  thread_ = std::thread([this] { Loop(); });
+}
+
+void VerifierImpl::Loop() {
+  while (true) {
+    {
+      std::unique_lock lock(mutex_);
+      busy_ = false;
+      wake_.wait(lock, [this] { return stopping_ || HasWork(); });
+      if (stopping_) {
+        break;
+      }
+      MarkProgress();
+      busy_ = true;
+      RemoveEnded();
+      AdmitHeirs();
+      AdmitQueue();
+      Plan();
+    }
+    DeliverBoundary();
+    if (!trees_.empty() || !chunks_.empty()) {
+      RunStep();
+    }
+  }
+  CloseAll();
+}
+
+void VerifierImpl::MarkProgress() {
+  last_step_ns_ =
+      std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now().time_since_epoch()).count();
+}
+
+bool VerifierImpl::HasWork() const {
+  return std::any_of(table_.all().begin(), table_.all().end(), [](const auto& entry) {
+    const Sequence& sequence = *entry.second;
+    return sequence.end.has_value() || sequence.phase == Phase::kNew || sequence.phase == Phase::kPrefill ||
+           (sequence.phase == Phase::kReady && sequence.round.active) ||
+           sequence.features_end > sequence.features_begin;
+  });
+}
+
+void VerifierImpl::RemoveEnded() {
+  closed_.clear();
+  for (auto entry = table_.all().begin(); entry != table_.all().end();) {
+    const Sequence& sequence = *entry->second;
+    ++entry;
+    if (sequence.end.has_value()) {
+      closed_.push_back(table_.Remove(sequence.handle));
+    }
+  }
+}
+
+// Takeovers go before the queue: their pages are here, and their owner has waited already.
+void VerifierImpl::AdmitHeirs() {
+  announced_.clear();
+  for (const auto& [handle, sequence] : table_.all()) {
+    if (sequence->inherited.pages.count() > 0) {
+      const int32_t kept = KeepCommonPrefix(sequence->tokens, sequence->inherited);
+      sequence->pages = std::move(sequence->inherited.pages);
+      sequence->inherited = {};
+      if (!Admit(*sequence, kept)) {
+        sequence->pages.Release();  // it wants more than there is: it queues like the others
+      }
+    }
+  }
+}
+
+void VerifierImpl::AdmitQueue() {
+  auto admitted = std::count_if(table_.all().begin(), table_.all().end(), [](const auto& entry) {
+    return entry.second->phase == Phase::kPrefill || entry.second->phase == Phase::kReady;
+  });
+  Sequence* head = nullptr;  // the first that does not fit
+  for (const auto& [handle, sequence] : table_.all()) {
+    if (sequence->phase != Phase::kNew && sequence->phase != Phase::kQueued) {
+      continue;
+    }
+    if (admitted < options_.max_sequences && (head == nullptr || head->passed_by < kMaxPassedBy)) {
+      sequence->pages = cache_.pool().NewSequence();
+      if (Admit(*sequence, 0)) {
+        ++admitted;
+        if (head != nullptr) {
+          ++head->passed_by;
+        }
+        continue;
+      }
+    }
+    if (head == nullptr) {
+      head = sequence.get();
+    }
+    if (sequence->phase == Phase::kNew) {
+      sequence->phase = Phase::kQueued;
+      announced_.push_back(sequence.get());
+    }
+  }
+}
+
+bool VerifierImpl::Admit(Sequence& sequence, int32_t kept) {
+  if (!sequence.pages.Resize(sequence.worst_pages)) {
+    return false;
+  }
+  sequence.computed = kept;
+  sequence.ticket = next_ticket_++;
+  sequence.phase = Phase::kPrefill;
+  BecomeReadyIfComputed(sequence);
+  announced_.push_back(&sequence);
+  return true;
+}
+
+void VerifierImpl::BecomeReadyIfComputed(Sequence& sequence) {
+  if (sequence.computed < sequence.root_position()) {
+    return;
+  }
+  sequence.phase = Phase::kReady;
+  if (!sequence.args.projection_hash.empty()) {
+    const int window = sequence.args.feature_window;
+    sequence.features_end = sequence.computed;
+    sequence.features_begin = window == 0 ? 0 : std::max(0, sequence.computed - window);
+  }
+}
+
+void VerifierImpl::Plan() {
+  with_features_.clear();
+  waiting_trees_.clear();
+  waiting_prompts_.clear();
+  for (const auto& [handle, sequence] : table_.all()) {
+    if (sequence->features_end > sequence->features_begin) {
+      with_features_.push_back(sequence.get());
+    }
+    if (sequence->phase == Phase::kPrefill) {
+      waiting_prompts_.push_back(sequence.get());
+    } else if (sequence->phase == Phase::kReady && sequence->round.active) {
+      waiting_trees_.push_back(sequence.get());
+    }
+  }
+  std::sort(waiting_trees_.begin(), waiting_trees_.end(), TicketBefore);
+  std::sort(waiting_prompts_.begin(), waiting_prompts_.end(), TicketBefore);
+  tree_rows_.clear();
+  prompt_left_.clear();
+  for (const Sequence* sequence : waiting_trees_) {
+    tree_rows_.push_back(sequence->round.tree.nodes());
+  }
+  for (const Sequence* sequence : waiting_prompts_) {
+    prompt_left_.push_back(sequence->root_position() - sequence->computed);
+  }
+  PlanStep(limits_, tree_rows_, prompt_left_, plan_);
+  trees_.clear();
+  chunks_.clear();
+  for (const int index : plan_.trees) {
+    trees_.push_back({.sequence = waiting_trees_[index], .committed = {}});
+  }
+  for (const StepPlan::Share& share : plan_.chunks) {
+    chunks_.push_back({.sequence = waiting_prompts_[share.index], .rows = share.rows});
+  }
+}
+
+void VerifierImpl::RunStep() {
+  step_begin_ = Clock::now();
+  DeliverStepBegin();
+  step_trees_.clear();
+  step_chunks_.clear();
+  for (const TreeInStep& tree : trees_) {
+    const Sequence& sequence = *tree.sequence;
+    step_trees_.push_back({.page_table = sequence.pages.table(),
+                           .root_position = sequence.root_position(),
+                           .token = sequence.round.tree.token,
+                           .parent = sequence.round.tree.parent,
+                           .sampling = sequence.args.sampling});
+  }
+  for (const ChunkInStep& chunk : chunks_) {
+    const Sequence& sequence = *chunk.sequence;
+    step_chunks_.push_back({.page_table = sequence.pages.table(),
+                            .first_position = sequence.computed,
+                            .tokens = std::span(sequence.tokens).subspan(sequence.computed, chunk.rows)});
+  }
+  step_status_ = runner_.Run(step_trees_, step_chunks_);
+  const double seconds = std::chrono::duration<double>(Clock::now() - step_begin_).count();
+  for (int i = 0; i < static_cast<int>(trees_.size()) && step_status_.ok(); ++i) {
+    BuildCommitted(i, seconds);
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    for (int i = 0; i < static_cast<int>(trees_.size()); ++i) {
+      ApplyTree(i);
+    }
+    for (ChunkInStep& chunk : chunks_) {
+      ApplyChunk(chunk);
+    }
+  }
+  MarkProgress();
+  DeliverStep();
+}
+
+void VerifierImpl::ApplyTree(int index) {
+  TreeInStep& tree = trees_[index];
+  Sequence& sequence = *tree.sequence;
+  const absl::Status status = step_status_.ok() ? runner_.outcome(index).status : step_status_;
+  if (!status.ok()) {
+    sequence.End(status);
+    return;
+  }
+  Committed& committed = tree.committed;
+  const auto path = static_cast<int32_t>(runner_.outcome(index).path.size());
+  const int32_t in_cache = sequence.root_position() + path;
+  sequence.tokens.insert(sequence.tokens.end(), committed.tokens.begin(), committed.tokens.end());
+  sequence.computed = std::min(in_cache, static_cast<int32_t>(sequence.tokens.size()));
+
+  Round& round = sequence.round;
+  round.decode_left = std::max(0, round.decode_left - static_cast<int>(committed.tokens.size()));
+  const bool finished = committed.finish_reason != FinishReason::kNone;
+  round.active = round.decode_left > 0 && !finished;
+  committed.last = !round.active;
+  tree.deliver = !sequence.end.has_value();
+  tree.waits = !round.active && !finished;
+  if (round.active) {
+    round.tree.token[0] = sequence.tokens.back();
+    round.submitted = Clock::now();
+    sequence.ticket = next_ticket_++;
+  } else if (finished || sequence.finish_requested) {
+    sequence.End(absl::OkStatus());
+  }
+}
+
+void VerifierImpl::ApplyChunk(ChunkInStep& chunk) {
+  Sequence& sequence = *chunk.sequence;
+  if (!step_status_.ok()) {
+    sequence.End(step_status_);
+    return;
+  }
+  sequence.computed += chunk.rows;
+  sequence.ticket = next_ticket_++;
+  BecomeReadyIfComputed(sequence);
+  chunk.deliver = !sequence.end.has_value();
+}
+
+void VerifierImpl::CloseAll() {
+  {
+    const std::lock_guard lock(mutex_);
+    closed_.clear();
+    while (!table_.all().empty()) {
+      Sequence& sequence = *table_.all().begin()->second;
+      sequence.End(absl::UnavailableError("the verifier is shutting down"));
+      closed_.push_back(table_.Remove(sequence.handle));
+    }
+  }
+  DeliverClosed();
+}
+
+}  // namespace arborist::verifier

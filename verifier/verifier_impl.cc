@@ -1,0 +1,174 @@
+// The calls from outside: check, note, wake.
+#include "verifier/verifier_impl.h"
+
+#include <algorithm>
+#include <random>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+
+namespace arborist::verifier {
+namespace {
+
+absl::Status FieldError(absl::string_view field, double value, absl::string_view expected) {
+  return absl::InvalidArgumentError(absl::StrCat(field, "=", value, ", expected ", expected));
+}
+
+absl::Status CheckTokens(absl::string_view field, const std::vector<TokenId>& tokens, int64_t vocabulary) {
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (Raw(tokens[i]) < 0 || Raw(tokens[i]) >= vocabulary) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(field, "[", i, "]=", Raw(tokens[i]), ", expected an id in [0, ", vocabulary, ")"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status VerifierImpl::CheckOpen(const OpenArgs& args) const {
+  if (args.prompt.empty()) {
+    return absl::InvalidArgumentError("prompt has 0 tokens, expected at least 1");
+  }
+  const int64_t vocabulary = model_->config().vocab_size;
+  RETURN_IF_ERROR(CheckTokens("prompt", args.prompt, vocabulary));
+  RETURN_IF_ERROR(CheckTokens("output_so_far", args.output_so_far, vocabulary));
+  RETURN_IF_ERROR(kernels::ValidateSamplingParams(args.sampling));
+  const auto output = static_cast<int64_t>(args.output_so_far.size());
+  if (args.max_tokens <= output) {
+    return FieldError("max_tokens", args.max_tokens,
+                      absl::StrCat("more than the ", output, " tokens of output_so_far"));
+  }
+  const int64_t tokens = static_cast<int64_t>(args.prompt.size()) + output;
+  if (tokens >= options_.max_context) {
+    return FieldError("prompt + output_so_far", static_cast<double>(tokens),
+                      absl::StrCat("fewer tokens than the context of ", options_.max_context));
+  }
+  if (args.tree_nodes < 0 || args.tree_nodes > options_.max_tree_nodes) {
+    return FieldError("tree_nodes", args.tree_nodes,
+                      absl::StrCat("a value in [0, ", options_.max_tree_nodes, "]"));
+  }
+  if (args.feature_window < 0) {
+    return FieldError("feature_window", args.feature_window, "a value >= 0");
+  }
+  if (!args.projection_hash.empty() &&
+      (!projection_.has_value() || args.projection_hash != projection_->hash())) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("PROJECTION_MISMATCH: projection_hash=", args.projection_hash, ", expected ",
+                     projection_.has_value() ? projection_->hash() : "none: no projection is configured"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<SequenceHandle> VerifierImpl::Open(OpenArgs args, SequenceSink* sink) {
+  RETURN_IF_ERROR(CheckOpen(args));
+  auto sequence = std::make_unique<Sequence>();
+  const int64_t most_tokens =
+      std::min<int64_t>(static_cast<int64_t>(args.prompt.size()) + args.max_tokens, options_.max_context);
+  // The last root is the token before the last one, at row most_tokens - 2; its tree's rows follow it.
+  sequence->worst_pages = KvCache::PagesFor(most_tokens - 1 + args.tree_nodes);
+  if (sequence->worst_pages > total_pages()) {
+    return FieldError("prompt + max_tokens + tree_nodes needs pages",
+                      static_cast<double>(sequence->worst_pages), absl::StrCat("at most ", total_pages()));
+  }
+  sequence->sink = sink;
+  sequence->output_limit = static_cast<int64_t>(args.prompt.size()) + args.max_tokens;
+  sequence->tokens = std::move(args.prompt);
+  // A step appends without allocating.
+  sequence->tokens.reserve(static_cast<size_t>(most_tokens));
+  sequence->tokens.insert(sequence->tokens.end(), args.output_so_far.begin(), args.output_so_far.end());
+  args.prompt.clear();
+  args.output_so_far.clear();
+  sequence->args = std::move(args);
+
+  const std::lock_guard lock(mutex_);
+  ASSIGN_OR_RETURN(Sequence * inserted, table_.Insert(std::move(sequence)));
+  wake_.notify_one();
+  return inserted->handle;
+}
+
+absl::StatusOr<Sequence*> VerifierImpl::FindForRound(SequenceHandle handle) {
+  Sequence* sequence = table_.Find(handle);
+  if (sequence == nullptr || sequence->end.has_value() || sequence->finish_requested) {
+    return absl::FailedPreconditionError("the sequence has ended, expected no Tree or Decode");
+  }
+  if (sequence->round.active) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("round ", sequence->round.number, " is outstanding, expected no second Tree or Decode"));
+  }
+  return sequence;
+}
+
+void VerifierImpl::BeginRound(Sequence& sequence, int64_t round) {
+  sequence.round.active = true;
+  sequence.round.begun = false;
+  sequence.round.number = round;
+  sequence.round.submitted = Clock::now();
+  sequence.ticket = next_ticket_++;
+  wake_.notify_one();
+}
+
+absl::Status VerifierImpl::SubmitTree(SequenceHandle handle, int64_t round, TokenTree tree) {
+  const std::lock_guard lock(mutex_);
+  ASSIGN_OR_RETURN(Sequence * sequence, FindForRound(handle));
+  RETURN_IF_ERROR(ValidateTokenTree(tree, sequence->tokens.back(),
+                                    {.vocab_size = static_cast<int32_t>(model_->config().vocab_size),
+                                     .max_budget = sequence->args.tree_nodes,
+                                     .max_depth = kMaxTreeDepth}));
+  sequence->round.cut_nodes = 0;
+  if (options_.cut_trees_seed.has_value()) {
+    std::mt19937_64 random(*options_.cut_trees_seed + cuts_++);
+    const int kept = 1 + static_cast<int>(random() % static_cast<uint64_t>(tree.nodes()));
+    sequence->round.cut_nodes = tree.nodes() - kept;
+    CutToPrefix(tree, kept);
+  }
+  sequence->round.tree = std::move(tree);
+  sequence->round.decode_left = 0;
+  BeginRound(*sequence, round);
+  return absl::OkStatus();
+}
+
+absl::Status VerifierImpl::SubmitDecode(SequenceHandle handle, int64_t round, int max_tokens) {
+  if (max_tokens < 1) {
+    return FieldError("decode.max_tokens", max_tokens, "at least 1");
+  }
+  const std::lock_guard lock(mutex_);
+  ASSIGN_OR_RETURN(Sequence * sequence, FindForRound(handle));
+  sequence->round.cut_nodes = 0;
+  sequence->round.tree = TokenTree::RootOnly(sequence->tokens.back());
+  sequence->round.decode_left = max_tokens;
+  BeginRound(*sequence, round);
+  return absl::OkStatus();
+}
+
+void VerifierImpl::Finish(SequenceHandle handle) {
+  const std::lock_guard lock(mutex_);
+  Sequence* sequence = table_.Find(handle);
+  if (sequence == nullptr) {
+    return;  // it has closed meanwhile
+  }
+  sequence->finish_requested = true;
+  if (!sequence->round.active) {
+    sequence->End(absl::OkStatus());
+  }
+  wake_.notify_one();
+}
+
+void VerifierImpl::Cancel(SequenceHandle handle) {
+  const std::lock_guard lock(mutex_);
+  if (Sequence* sequence = table_.Find(handle); sequence != nullptr) {
+    sequence->End(absl::CancelledError("the owner cancelled the sequence"));
+    wake_.notify_one();
+  }
+}
+
+double VerifierImpl::stalled_seconds() const {
+  if (!busy_.load()) {
+    return 0;
+  }
+  const auto now = std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now().time_since_epoch());
+  return static_cast<double>(now.count() - last_step_ns_.load()) * 1e-9;
+}
+
+}  // namespace arborist::verifier

@@ -1,0 +1,133 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/kernel_set.h"
+#include "verifier/create_verifier.h"
+#include "verifier/feature_projection.h"
+#include "verifier/finish_rule.h"
+#include "verifier/kv_cache.h"
+#include "verifier/model/model.h"
+#include "verifier/scheduler.h"
+#include "verifier/sequence_table.h"
+#include "verifier/step_runner.h"
+#include "verifier/verifier.h"
+
+namespace arborist::verifier {
+
+// The verifier's two halves: calls from any thread, which only check and note what is wanted (under the
+// mutex, verifier_impl.cc), and the step thread, which alone runs the model, owns pages and calls sinks,
+// never under the mutex (step_thread.cc; what it tells the owners is in delivery.cc).
+class VerifierImpl final : public Verifier {
+ public:
+  VerifierImpl(const VerifierOptions& options, std::unique_ptr<Model> model,
+               std::optional<Projection> projection, const kernels::KernelSet& kernels, StreamView stream);
+  ~VerifierImpl() override;
+
+  // On the caller's thread, before Start.
+  absl::Status SelfTest();
+  void Start();
+
+  absl::StatusOr<SequenceHandle> Open(OpenArgs args, SequenceSink* sink) override;
+  absl::Status SubmitTree(SequenceHandle sequence, int64_t round, TokenTree tree) override;
+  absl::Status SubmitDecode(SequenceHandle sequence, int64_t round, int max_tokens) override;
+  void Finish(SequenceHandle sequence) override;
+  void Cancel(SequenceHandle sequence) override;
+
+  int64_t free_pages() const override { return cache_.pool().free_pages(); }
+  int64_t total_pages() const override { return cache_.pool().total_pages(); }
+  double stalled_seconds() const override;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  // One tree's or chunk's part in the step under way.
+  struct TreeInStep {
+    Sequence* sequence;
+    Committed committed;
+    bool deliver = false;  // it had not ended when the step did
+    bool waits = false;    // for its owner's next Tree or Decode
+  };
+  struct ChunkInStep {
+    Sequence* sequence;
+    int rows;
+    bool deliver = false;
+  };
+
+  // Under the mutex.
+  absl::Status CheckOpen(const OpenArgs& args) const;
+  absl::StatusOr<Sequence*> FindForRound(SequenceHandle handle);
+  void BeginRound(Sequence& sequence, int64_t round);
+  bool HasWork() const;
+  void RemoveEnded();
+  void AdmitHeirs();
+  void AdmitQueue();
+  bool Admit(Sequence& sequence, int32_t kept);
+  void BecomeReadyIfComputed(Sequence& sequence);
+  void Plan();
+  void ApplyTree(int index);
+  void ApplyChunk(ChunkInStep& chunk);
+
+  // The step thread, outside the mutex.
+  void Loop();
+  void MarkProgress();
+  void RunStep();
+  void BuildCommitted(int index, double step_seconds);
+  void DeliverBoundary();
+  void DeliverClosed();
+  void DeliverPhase(const Sequence& sequence);
+  void DeliverFeatureChunk(Sequence& sequence);
+  void DeliverStepBegin();
+  void DeliverStep();
+  void CopyFeatures(const Sequence& sequence, int32_t position, int32_t rows, std::vector<uint16_t>& out);
+  void CloseAll();
+
+  const VerifierOptions options_;
+  std::unique_ptr<Model> model_;
+  const kernels::KernelSet kernels_;
+  const StreamView stream_;
+  const StepLimits limits_;
+  std::optional<FeatureProjection> projection_;
+  KvCache cache_;  // outlives the sequences, whose pages return to it
+  StepRunner runner_;
+
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  SequenceTable table_;       // guarded by mutex_
+  bool stopping_ = false;     // guarded by mutex_
+  uint64_t next_ticket_ = 1;  // guarded by mutex_
+  uint64_t cuts_ = 0;         // guarded by mutex_
+  std::thread thread_;
+
+  std::atomic<bool> busy_{false};
+  std::atomic<int64_t> last_step_ns_{0};
+
+  // The step thread's lists; they keep their memory.
+  std::vector<std::unique_ptr<Sequence>> closed_;
+  std::vector<Sequence*> announced_;  // newly queued or admitted
+  std::vector<Sequence*> with_features_;
+  std::vector<Sequence*> waiting_trees_;
+  std::vector<Sequence*> waiting_prompts_;
+  std::vector<int> tree_rows_;
+  std::vector<int> prompt_left_;
+  StepPlan plan_;
+  std::vector<TreeInStep> trees_;
+  std::vector<ChunkInStep> chunks_;
+  std::vector<StepTree> step_trees_;
+  std::vector<StepChunk> step_chunks_;
+  std::vector<TokenId> run_;
+  absl::Status step_status_;
+  Clock::time_point step_begin_;
+};
+
+}  // namespace arborist::verifier
