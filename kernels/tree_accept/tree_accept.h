@@ -10,8 +10,9 @@
 namespace arborist::kernels {
 
 // Walks each tree from its root: while a child of the current node carries the token chosen at that node,
-// descend. The walk is bounded by the node count, whatever the pointers say; parent[i] outside [0, i) ends it
-// in `error`.
+// descend (siblings carry distinct tokens; otherwise the first one counts). The walk is bounded by the node
+// count, whatever the pointers say: a parent[i] outside [0, i), parent[0] other than -1, or tree bounds that
+// are empty or outside the rows set `error`, and nothing of that tree is accepted.
 struct TreeAcceptArgs {
   View1<const int32_t> tree_begin;  // [trees + 1] first row of each tree in the arrays below
   View1<const TokenId> token;       // [rows]
@@ -19,10 +20,11 @@ struct TreeAcceptArgs {
   View1<const TokenId> chosen;      // [rows] the target's choice after each row
   View1<int32_t> path;  // [rows]: from tree_begin[i], the accepted indices inside the tree, root (0) first
   View1<int32_t> path_length;  // [trees] root included, >= 1
-  View1<TokenId> bonus;        // [trees] the choice at the last accepted node: the next root
+  View1<TokenId> bonus;        // [trees] the choice at the last accepted node: the next root; -1 on error
   View1<int32_t> error;        // [trees] 0, or 1 when a pointer was out of range (path_length 0 then)
 };
 
+// Checks sizes only: pointers are data of the device and end in `error`.
 absl::Status ValidateTreeAccept(const TreeAcceptArgs& args);
 
 namespace reference {

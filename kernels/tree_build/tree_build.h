@@ -13,11 +13,15 @@ namespace arborist::kernels {
 // candidate lists. Pop the best entry, append it, push its next sibling (score - lp[rank] + lp[rank+1]) and
 // its first child (score + lp[depth+1][0]); doubles, in that order of operations. Equal scores:
 // lexicographically smaller rank path first, then the lower token id. Node scores are the double sums rounded
-// to float; rounding keeps them non-increasing. The tree is smaller than budget + 1 only when candidates run
-// out. A chain is the same call with k = 1.
+// to float, then capped at the score of the node before (a sibling's double may exceed its elder's by the
+// rounding of that subtraction) and kept finite, so the list is always non-increasing. The tree is smaller
+// than budget + 1 only when candidates run out. A chain is the same call with k = 1.
+inline constexpr int kTreeBuildMaxBudget = 255;
+inline constexpr int kTreeBuildMaxDepth = 63;
+
 struct TreeBuildArgs {
   TokenId root{};
-  View2<const TokenId> token;   // [depths, k] candidates, distinct in a row
+  View2<const TokenId> token;   // [depths, k] candidates, distinct in a row; depths 0..63
   View2<const float> log_prob;  // [depths, k], finite, <= 0, non-increasing in a row
   int budget = 0;               // 0..255 drafted nodes
   View1<TokenId> out_token;     // [budget + 1]

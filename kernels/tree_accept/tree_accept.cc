@@ -1,0 +1,36 @@
+#include "kernels/tree_accept/tree_accept.h"
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+
+namespace arborist::kernels {
+namespace {
+
+absl::Status CheckSize(const std::string& field, int64_t size, const std::string& of, int64_t expected) {
+  if (size != expected) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(field, ".size=", size, ", expected ", expected, ", one for each ", of));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status ValidateTreeAccept(const TreeAcceptArgs& args) {
+  if (args.tree_begin.size < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("tree_begin.size=", args.tree_begin.size, ", expected trees + 1"));
+  }
+  const int64_t trees = args.tree_begin.size - 1;
+  const int64_t rows = args.token.size;
+  RETURN_IF_ERROR(CheckSize("parent", args.parent.size, "row", rows));
+  RETURN_IF_ERROR(CheckSize("chosen", args.chosen.size, "row", rows));
+  RETURN_IF_ERROR(CheckSize("path", args.path.size, "row", rows));
+  RETURN_IF_ERROR(CheckSize("path_length", args.path_length.size, "tree", trees));
+  RETURN_IF_ERROR(CheckSize("bonus", args.bonus.size, "tree", trees));
+  return CheckSize("error", args.error.size, "tree", trees);
+}
+
+}  // namespace arborist::kernels
