@@ -1,0 +1,48 @@
+#include "common/rpc/rpc_config.h"
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "common/rpc/status_bridge.h"
+
+namespace arborist {
+
+absl::Status CheckRange(const std::string& field, int64_t value, int64_t least, int64_t most) {
+  if (value < least || value > most) {
+    return FieldError(field, absl::StrCat(value), absl::StrCat("a value in [", least, ", ", most, "]"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<int64_t> ValueOr(const std::string& field, int64_t value, int64_t otherwise, int64_t least,
+                                int64_t most) {
+  if (value == 0) {
+    return otherwise;
+  }
+  RETURN_IF_ERROR(CheckRange(field, value, least, most));
+  return value;
+}
+
+std::chrono::milliseconds DefaultPeerSilence() { return std::chrono::milliseconds(ARBORIST_PEER_SILENCE_MS); }
+
+absl::StatusOr<RpcSettings> ReadRpcConfig(const v1::RpcConfig& config) {
+  RpcSettings settings;
+  RETURN_IF_ERROR(CheckRange("rpc.listen count", config.listen_size(), 1, 8));
+  for (const std::string& address : config.listen()) {
+    RETURN_IF_ERROR(ValidateAddress("rpc.listen", address));
+    settings.server.listen.push_back(address);
+  }
+  ASSIGN_OR_RETURN(const int64_t silence, ValueOr("rpc.peer_silence_ms", config.peer_silence_ms(),
+                                                  DefaultPeerSilence().count(), 50, 600000));
+  ASSIGN_OR_RETURN(const int64_t drain, ValueOr("rpc.drain_ms", config.drain_ms(), 30000, 1, 3600000));
+  ASSIGN_OR_RETURN(const int64_t bytes, ValueOr("rpc.max_message_bytes", config.max_message_bytes(),
+                                                kDefaultMaxMessageBytes, 65536, 67108864));
+  ASSIGN_OR_RETURN(const int64_t streams,
+                   ValueOr("rpc.max_concurrent_streams", config.max_concurrent_streams(), 1024, 1, 100000));
+  settings.peer_silence = std::chrono::milliseconds(silence);
+  settings.server.drain = std::chrono::milliseconds(drain);
+  settings.server.max_message_bytes = static_cast<int>(bytes);
+  settings.server.max_concurrent_streams = static_cast<int>(streams);
+  return settings;
+}
+
+}  // namespace arborist

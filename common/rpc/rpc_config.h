@@ -1,0 +1,31 @@
+#pragma once
+
+#include <chrono>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "arborist/v1/config.pb.h"
+#include "common/rpc/server.h"
+
+namespace arborist {
+
+// Fails unless least <= value <= most; 0 always means the default, so callers replace it first.
+absl::Status CheckRange(const std::string& field, int64_t value, int64_t least, int64_t most);
+
+// `value` or, if it is 0, `otherwise`; out of [least, most] is InvalidArgument.
+absl::StatusOr<int64_t> ValueOr(const std::string& field, int64_t value, int64_t otherwise, int64_t least,
+                                int64_t most);
+
+// 300 ms, or 5 s in sanitizer builds, whose processes are an order of magnitude slower.
+std::chrono::milliseconds DefaultPeerSilence();
+
+struct RpcSettings {
+  RpcServerOptions server;
+  std::chrono::milliseconds peer_silence{0};
+};
+
+// Checks every field and fills in the defaults.
+absl::StatusOr<RpcSettings> ReadRpcConfig(const v1::RpcConfig& config);
+
+}  // namespace arborist

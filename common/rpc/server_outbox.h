@@ -1,0 +1,163 @@
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+#include "grpcpp/support/status.h"
+
+namespace arborist {
+
+// The one writer of a server stream. It gates every StartWrite on the completion of the previous one (a
+// client's answer can overtake OnWriteDone; gRPC 1.51 then aborts the process), bounds what waits, and calls
+// Finish once, never while a write is in flight. Thread-safe; never calls `write` or `finish` under its
+// mutex.
+//
+// Three kinds of messages, in this order of precedence: results (bounded), a sign of life (only the newest is
+// kept) and bulk (sent when nothing else waits; its producer bounds it).
+template <typename Message>
+class ServerOutbox {
+ public:
+  struct Bounds {
+    size_t messages = 4;
+    size_t bytes = 2 << 20;
+  };
+  // Joins `next` onto `tail`, a result that still waits; false if the two must stay apart.
+  using Merge = std::function<bool(Message& tail, Message& next)>;
+  using Clock = std::chrono::steady_clock;
+
+  // `write` is the reactor's StartWrite, `finish` its Finish. After `finish` began, the outbox is not touched
+  // again by itself: the reactor may delete itself in OnDone.
+  ServerOutbox(Bounds bounds, Merge merge, std::function<void(const Message*)> write,
+               std::function<void(const grpc::Status&)> finish)
+      : bounds_(bounds), merge_(std::move(merge)), write_(std::move(write)), finish_(std::move(finish)) {}
+
+  // False: the reader is too slow and the message is dropped; the caller ends the stream by Abort.
+  bool PushResult(Message message) {
+    std::unique_lock lock(mutex_);
+    if (end_.has_value()) {
+      return true;  // nobody waits for it any more
+    }
+    const size_t bytes = message.ByteSizeLong();
+    if (result_bytes_ + bytes > bounds_.bytes && result_bytes_ > 0) {
+      return false;
+    }
+    if (results_.empty() || !merge_ || !merge_(results_.back().first, message)) {
+      if (results_.size() >= bounds_.messages) {
+        return false;
+      }
+      results_.emplace_back(std::move(message), 0);
+    }
+    results_.back().second += bytes;
+    result_bytes_ += bytes;
+    Pump(lock);
+    return true;
+  }
+
+  void PushSignOfLife(Message message) {
+    std::unique_lock lock(mutex_);
+    if (!end_.has_value()) {
+      sign_of_life_ = std::move(message);
+      Pump(lock);
+    }
+  }
+
+  void PushBulk(Message message) {
+    std::unique_lock lock(mutex_);
+    if (!end_.has_value()) {
+      bulk_.push_back(std::move(message));
+      Pump(lock);
+    }
+  }
+
+  // Ends the stream with `status` when the results that wait are out. The first Close or Abort decides.
+  void Close(const grpc::Status& status) { End(status, /*keep_results=*/true); }
+  // Ends it as soon as the write in flight is done; what waits is dropped.
+  void Abort(const grpc::Status& status) { End(status, /*keep_results=*/false); }
+
+  // From OnWriteDone.
+  void OnWriteDone(bool ok) {
+    std::unique_lock lock(mutex_);
+    writing_ = false;
+    if (!ok) {
+      results_.clear();  // the peer is gone; the reactor hears of it by OnCancel
+      sign_of_life_.reset();
+      bulk_.clear();
+    }
+    Pump(lock);
+  }
+
+  // The end was decided this long ago, but a reader that takes nothing holds it up: TryCancel the call.
+  bool Overdue(std::chrono::milliseconds patience) const {
+    std::unique_lock lock(mutex_);
+    return end_.has_value() && !finished_ && Clock::now() - ended_at_ > patience;
+  }
+
+ private:
+  void End(const grpc::Status& status, bool keep_results) {
+    std::unique_lock lock(mutex_);
+    if (end_.has_value()) {
+      return;
+    }
+    end_ = status;
+    ended_at_ = Clock::now();
+    sign_of_life_.reset();
+    bulk_.clear();
+    if (!keep_results) {
+      results_.clear();
+    }
+    Pump(lock);
+  }
+
+  // Releases the lock; may be the last thing that touches this object.
+  void Pump(std::unique_lock<std::mutex>& lock) {
+    if (writing_ || finished_) {
+      return;
+    }
+    if (!results_.empty()) {
+      result_bytes_ -= results_.front().second;
+      in_flight_ = std::move(results_.front().first);
+      results_.pop_front();
+    } else if (sign_of_life_.has_value()) {
+      in_flight_ = std::move(*sign_of_life_);
+      sign_of_life_.reset();
+    } else if (!bulk_.empty()) {
+      in_flight_ = std::move(bulk_.front());
+      bulk_.pop_front();
+    } else if (end_.has_value()) {
+      finished_ = true;
+      const auto finish = std::move(finish_);
+      const grpc::Status status = *end_;
+      lock.unlock();
+      finish(status);
+      return;
+    } else {
+      return;
+    }
+    writing_ = true;
+    lock.unlock();
+    write_(&in_flight_);
+  }
+
+  const Bounds bounds_;
+  const Merge merge_;
+  const std::function<void(const Message*)> write_;
+  std::function<void(const grpc::Status&)> finish_;
+
+  mutable std::mutex mutex_;
+  std::deque<std::pair<Message, size_t>> results_;  // and their bytes
+  size_t result_bytes_ = 0;
+  std::optional<Message> sign_of_life_;
+  std::deque<Message> bulk_;
+  Message in_flight_;  // belongs to gRPC while writing_
+  bool writing_ = false;
+  std::optional<grpc::Status> end_;
+  Clock::time_point ended_at_;
+  bool finished_ = false;
+};
+
+}  // namespace arborist
