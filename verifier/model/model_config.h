@@ -18,7 +18,7 @@ struct YarnScaling {
   double beta_slow = 1;
   double mscale = 0;          // 0 = not given
   double mscale_all_dim = 0;  // 0 = not given
-  std::optional<double> attention_factor;
+  std::optional<double> attention_factor = std::nullopt;
   int64_t original_max_position_embeddings = 0;
 };
 

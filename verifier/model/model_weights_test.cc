@@ -1,0 +1,214 @@
+// Checkpoints that are not what their config says.
+
+#include "verifier/model/model_weights.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <map>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "verifier/model/testing/golden_model.h"
+
+namespace arborist::verifier {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+struct Stored {
+  std::string dtype;
+  std::vector<int64_t> shape;
+  std::string bytes;
+};
+using Tensors = std::map<std::string, Stored>;
+
+Tensors ReadTensors(const std::string& path) {
+  const auto file = SafetensorsFile::Open(path);
+  Tensors tensors;
+  for (const std::string& name : file->Names()) {
+    const TensorView view = *file->Find(name);
+    tensors[name] = {std::string(Name(view.dtype)), view.shape,
+                     std::string(reinterpret_cast<const char*>(view.data), view.bytes)};
+  }
+  return tensors;
+}
+
+void WriteTensors(const std::string& path, const Tensors& tensors) {
+  std::vector<std::string> entries;
+  std::string data;
+  // Wider types first, so that all are aligned.
+  for (const bool wide : {true, false}) {
+    for (const auto& [name, tensor] : tensors) {
+      if ((tensor.dtype == "F32") != wide) {
+        continue;
+      }
+      entries.push_back(absl::StrCat("\"", name, "\": {\"dtype\": \"", tensor.dtype, "\", \"shape\": [",
+                                     absl::StrJoin(tensor.shape, ","), "], \"data_offsets\": [", data.size(),
+                                     ",", data.size() + tensor.bytes.size(), "]}"));
+      data += tensor.bytes;
+    }
+  }
+  std::string header = absl::StrCat("{", absl::StrJoin(entries, ", "), "}");
+  header.resize((header.size() + 7) / 8 * 8, ' ');
+  const uint64_t length = header.size();
+  std::ofstream file(path, std::ios::binary);
+  file.write(reinterpret_cast<const char*>(&length), 8);
+  file << header << data;
+}
+
+class ModelWeightsTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    directory_ =
+        (std::filesystem::path(::testing::TempDir()) /
+         absl::StrCat("model_weights_", ::testing::UnitTest::GetInstance()->current_test_info()->name()))
+            .string();
+    std::filesystem::remove_all(directory_);
+    std::filesystem::create_directories(directory_);
+    const std::string source = testing::GoldenDirectory("v3_groups");
+    std::filesystem::copy_file(source + "/config.json", directory_ + "/config.json");
+    tensors_ = ReadTensors(source + "/model.safetensors");
+  }
+  void TearDown() override { std::filesystem::remove_all(directory_); }
+
+  absl::Status Load() {
+    WriteTensors(directory_ + "/model.safetensors", tensors_);
+    const ModelConfig config = *ReadModelConfig(directory_);
+    return LoadModelWeights(directory_, config, *ShardPlan::Make(config, 0, 1)).status();
+  }
+  void ExpectRefused(const std::string& name, const std::string& what) {
+    const absl::Status status = Load();
+    EXPECT_FALSE(status.ok()) << name << ": " << what;
+    EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr("tensor " + name), HasSubstr(what)));
+  }
+
+  std::string directory_;
+  Tensors tensors_;
+};
+
+TEST_F(ModelWeightsTest, AnUnalteredCopyLoads) {
+  const absl::Status status = Load();
+  EXPECT_TRUE(status.ok()) << status;
+}
+
+TEST_F(ModelWeightsTest, EveryTensorIsNeededAndNamedWhenMissing) {
+  const Tensors whole = tensors_;
+  for (const auto& [name, tensor] : whole) {
+    tensors_ = whole;
+    tensors_.erase(name);
+    ExpectRefused(name, "missing");
+  }
+}
+
+TEST_F(ModelWeightsTest, EveryWrongShapeAndTypeIsRefused) {
+  const Tensors whole = tensors_;
+  for (const auto& [name, tensor] : whole) {
+    tensors_ = whole;
+    Stored& altered = tensors_[name];
+    altered.shape.push_back(1);
+    ExpectRefused(name, "shape=");
+    altered.shape = {static_cast<int64_t>(altered.bytes.size())};
+    altered.dtype = "U8";
+    ExpectRefused(name, "dtype=U8, expected F32, BF16 or F16");
+  }
+}
+
+TEST_F(ModelWeightsTest, NonFiniteWeightsAreRefusedInEveryTensorAndType) {
+  const Tensors whole = tensors_;
+  for (const auto& [name, tensor] : whole) {
+    tensors_ = whole;
+    Stored& altered = tensors_[name];
+    const float infinity = std::numeric_limits<float>::infinity();
+    const uint32_t bits = std::bit_cast<uint32_t>(infinity);
+    if (altered.dtype == "F32") {
+      std::memcpy(altered.bytes.data() + altered.bytes.size() - 4, &bits, 4);
+    } else {
+      const uint16_t half = 0x7fc0;  // a NaN in bf16 and in f16
+      std::memcpy(altered.bytes.data() + altered.bytes.size() - 2, &half, 2);
+    }
+    ExpectRefused(name, "holds an infinity or NaN");
+  }
+  tensors_ = whole;
+  Stored& half = tensors_["model.norm.weight"];
+  half.dtype = "F16";
+  const uint16_t infinity = 0xfc00;
+  std::memcpy(half.bytes.data(), &infinity, 2);
+  ExpectRefused("model.norm.weight", "holds an infinity or NaN");
+}
+
+TEST_F(ModelWeightsTest, BiasesAndScalesBesideAWeightAreRefused) {
+  for (const char* name :
+       {"model.layers.0.self_attn.o_proj.bias", "model.layers.1.mlp.experts.0.up_proj.weight_scale_inv",
+        "model.layers.2.mlp.experts.3.up_proj.weight_packed"}) {
+    const Tensors whole = tensors_;
+    tensors_[name] = {"F32", {1}, std::string(4, '\0')};
+    ExpectRefused(name, "not supported");
+    tensors_ = whole;
+  }
+}
+
+TEST_F(ModelWeightsTest, PredictionLayersVisionAndRotaryTablesAreNotTouched) {
+  const std::string nan = "\xff\xff\xff\xff";
+  for (const char* name :
+       {"model.layers.3.eh_proj.weight", "model.layers.3.mlp.up_proj.weight_scale_inv", "vision_tower.x.bias",
+        "mm_projector.bias", "model.layers.0.self_attn.rotary_emb.inv_freq"}) {
+    tensors_[name] = {"F32", {1}, nan};
+  }
+  const absl::Status status = Load();
+  EXPECT_TRUE(status.ok()) << status;
+}
+
+// The same values stored wider: logits stay bit-equal, because arithmetic is fp32 either way.
+TEST_F(ModelWeightsTest, F32WeightsGiveTheBitsOfTheirBf16Originals) {
+  for (auto& [name, tensor] : tensors_) {
+    if (tensor.dtype != "BF16") {
+      continue;
+    }
+    std::string wide;
+    for (size_t i = 0; i < tensor.bytes.size(); i += 2) {
+      BFloat16 value;
+      std::memcpy(&value.bits, tensor.bytes.data() + i, 2);
+      const float widened = ToFloat(value);
+      wide.append(reinterpret_cast<const char*>(&widened), 4);
+    }
+    tensor = {"F32", tensor.shape, wide};
+  }
+  WriteTensors(directory_ + "/model.safetensors", tensors_);
+  const testing::Golden golden = testing::ReadGolden("v3_groups");
+  const auto wide = testing::Harness::Make({.directory = directory_});
+  const auto original = testing::Harness::Make({.directory = testing::GoldenDirectory("v3_groups")});
+  ASSERT_TRUE(wide.ok() && original.ok());
+  const auto got = (*wide)->Run(golden.tokens, 40);
+  const auto want = (*original)->Run(golden.tokens, 40);
+  ASSERT_TRUE(got.ok() && want.ok());
+  EXPECT_EQ(got->logits, want->logits);
+}
+
+TEST_F(ModelWeightsTest, OptionsOutsideTheModelAreRefused) {
+  ASSERT_TRUE(Load().ok());
+  ThreadPool threads(1);
+  const auto refusal = [&](const ModelOptions& options) {
+    const auto model = Model::Load(options, kernels::CpuKernels(), {.threads = &threads});
+    return std::string(model.status().message());
+  };
+  const auto options = [&](int rows, int logits, int context, std::vector<int> taps) {
+    return ModelOptions{.directory = directory_,
+                        .max_rows = rows,
+                        .max_logits_rows = logits,
+                        .max_context = context,
+                        .tap_layers = std::move(taps)};
+  };
+  EXPECT_EQ(refusal(options(4, 4, 64, {2, 0})), "");
+  EXPECT_EQ(refusal(options(0, 0, 64, {})), "max_rows=0, expected at least 1");
+  EXPECT_THAT(refusal(options(4, 5, 64, {})), HasSubstr("max_logits_rows=5"));
+  EXPECT_THAT(refusal(options(4, 4, 163841, {})), HasSubstr("max_context=163841"));
+  EXPECT_EQ(refusal(options(4, 4, 64, {3})), "tap_layers=3, expected layers in [0, 3)");
+}
+
+}  // namespace
+}  // namespace arborist::verifier
