@@ -6,6 +6,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <random>
 
 #include "absl/strings/str_cat.h"
 #include "common/weights/checkpoint.h"
@@ -172,6 +173,36 @@ TEST_F(WeightsTest, AnIndexThatLiesIsRefused) {
   EXPECT_THAT(refusal(R"({"weight_map": {"a": 3}})"), HasSubstr("a=3"));
   EXPECT_THAT(refusal(R"({})"), HasSubstr("weight_map=missing"));
   EXPECT_THAT(refusal("{"), HasSubstr("index.json"));
+}
+
+// A damaged header is refused, or what it says still lies inside the file.
+TEST_F(WeightsTest, RandomDamageNeverLeadsOutsideTheFile) {
+  const std::string whole = File(R"({"a": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]},
+                                     "b": {"dtype": "BF16", "shape": [4], "data_offsets": [24, 32]}})",
+                                 std::string(32, 'x'));
+  std::mt19937 random(std::random_device{}());
+  int opened = 0;
+  for (int round = 0; round < 2000; ++round) {
+    std::string damaged = whole;
+    for (int flips = 1 + static_cast<int>(random() % 3); flips > 0; --flips) {
+      damaged[random() % (damaged.size() - 32)] =
+          static_cast<char>(random() % 4 == 0 ? random() : '0' + random() % 10);
+    }
+    Write("m.safetensors", damaged);
+    const auto file = SafetensorsFile::Open(Path("m.safetensors"));
+    if (!file.ok()) {
+      EXPECT_THAT(std::string(file.status().message()), HasSubstr("m.safetensors"));
+      continue;
+    }
+    ++opened;
+    size_t bytes = 0;
+    for (const std::string& name : file->Names()) {
+      const auto tensor = file->Find(name);
+      bytes += tensor.ok() ? tensor->bytes : 0;
+    }
+    EXPECT_LE(bytes, 32u);
+  }
+  EXPECT_GT(opened, 0) << "some flips only rename a tensor";
 }
 
 TEST_F(WeightsTest, Sha256IsTheKnownOne) {
