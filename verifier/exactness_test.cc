@@ -1,0 +1,34 @@
+#include <gtest/gtest.h>
+
+#include "verifier/testing/exactness_checks.h"
+
+namespace arborist::verifier {
+namespace {
+
+constexpr int kVocabulary = 64;
+
+Subject Fake(const kernels::SamplingParams& sampling) {
+  return {.make_model = nullptr, .vocabulary = kVocabulary, .sampling = sampling};
+}
+
+class ExactnessTest : public testing::TestWithParam<kernels::SamplingParams> {};
+
+TEST_P(ExactnessTest, TextIsThatOfPlainDecodingWithAnyTreeAndAnyCompany) {
+  CheckTextIsTheSame(Fake(GetParam()), 100);
+}
+
+TEST_P(ExactnessTest, KvBytesOfEveryLayerDoNotDependOnHowTheyCameToBe) { CheckKvBytes(Fake(GetParam())); }
+
+INSTANTIATE_TEST_SUITE_P(
+    Sampling, ExactnessTest,
+    testing::Values(kernels::SamplingParams{.temperature = 0},
+                    kernels::SamplingParams{.temperature = 0.7f, .seed = 11},
+                    kernels::SamplingParams{.temperature = 1, .top_p = 0.9f, .seed = 12, .sample_index = 3}));
+
+TEST(ExactnessTest, ANodeIsARootOnlyStepAfterItsAncestors) {
+  FakeModel model({.max_rows = 512, .max_logits_rows = 64});
+  CheckNodeEqualsRootOnlyStep(model, 1200);
+}
+
+}  // namespace
+}  // namespace arborist::verifier

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "verifier/testing/test_verifier.h"
+
+namespace arborist::verifier {
+
+// What must hold on any model, the fake and the real ones alike. Each check reports through GoogleTest.
+
+// Copies, before every forward pass of the only sequence, the bytes of all planes of its committed positions.
+class KvSpy {
+ public:
+  WrappedModel::Before hook();
+  int positions() const { return static_cast<int>(rows_.size()); }
+  const std::vector<std::byte>& row(int position) const { return rows_[position]; }
+
+ private:
+  std::vector<std::vector<std::byte>> rows_;  // [position]: planes one after another
+};
+
+struct Subject {
+  std::function<std::unique_ptr<Model>(const ModelOptions& options, StreamView stream)>
+      make_model;  // null: fake
+  int vocabulary = 0;
+  kernels::SamplingParams sampling;
+};
+
+// K/V of every layer and features are equal, byte by byte, from plain decoding, one prefill, chunks of 1, 7,
+// 64 and 512, tree rounds with compaction, resuming from prompt + output, and a takeover with another suffix.
+void CheckKvBytes(const Subject& subject);
+
+// A node's logits and K/V equal, bit for bit, a root-only step after its ancestors were committed, for roots
+// around every boundary of a block (64) and of a split (1024) below `longest`.
+void CheckNodeEqualsRootOnlyStep(Model& model, int longest);
+
+// Plain, chain, trees of many sizes, cut trees, eight sequences mixed, resumed: the same tokens and
+// log-probabilities. `tokens` of each.
+void CheckTextIsTheSame(const Subject& subject, int tokens);
+
+}  // namespace arborist::verifier

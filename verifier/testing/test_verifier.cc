@@ -1,0 +1,55 @@
+#include "verifier/testing/test_verifier.h"
+
+#include <random>
+#include <utility>
+
+#include "common/base/check.h"
+
+namespace arborist::verifier {
+namespace {
+
+std::unique_ptr<Model> MakeModel(const TestVerifierOptions& options, StreamView stream) {
+  const int taps = options.projection ? 2 : 0;
+  if (options.make_model) {
+    ModelOptions model;
+    model.max_rows = options.verifier.max_rows;
+    model.max_logits_rows = options.verifier.max_logits_rows;
+    model.max_context = options.verifier.max_context + kMaxTreeDepth;
+    model.tap_layers = options.projection ? std::vector<int>{0, 1} : std::vector<int>{};
+    return options.make_model(model, stream);
+  }
+  FakeModelOptions fake = options.fake;
+  fake.max_rows = options.verifier.max_rows;
+  fake.max_logits_rows = options.verifier.max_logits_rows;
+  fake.taps = taps;
+  return std::make_unique<FakeModel>(fake);
+}
+
+}  // namespace
+
+TestVerifier::TestVerifier(TestVerifierOptions options) {
+  auto model = std::make_unique<WrappedModel>(MakeModel(options, {.threads = &pool_}),
+                                              std::move(options.before), std::move(options.after));
+  std::optional<Projection> projection;
+  if (options.projection) {
+    const int64_t hidden = model->config().hidden_size;
+    std::mt19937 random(7);
+    std::uniform_real_distribution<float> value(-1, 1);
+    for (int64_t i = 0; i < hidden * 2 * hidden; ++i) {
+      projection_weight_.push_back(value(random));
+    }
+    projection.emplace();
+    projection->fc = {projection_weight_.data(), DType::kF32, hidden, 2 * hidden};
+    projection->norm.assign(static_cast<size_t>(hidden), 1.0f);
+    projection->epsilon = 1e-6f;
+    projection->taps = {0, 1};
+    projection->hash = kTestProjectionHash;
+  }
+  auto verifier = CreateVerifier(options.verifier, std::move(model), std::move(projection),
+                                 options.kernels == nullptr ? kernels::CpuKernels() : *options.kernels,
+                                 {.threads = &pool_});
+  Check(verifier.ok(), verifier.status().ToString());
+  verifier_ = *std::move(verifier);
+}
+
+}  // namespace arborist::verifier

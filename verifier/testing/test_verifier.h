@@ -1,0 +1,53 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "common/threads/thread_pool.h"
+#include "verifier/create_verifier.h"
+#include "verifier/testing/fake_model.h"
+#include "verifier/testing/wrapped_model.h"
+#include "verifier/verifier.h"
+
+namespace arborist::verifier {
+
+inline constexpr char kTestProjectionHash[] = "test-projection";
+
+struct TestVerifierOptions {
+  FakeModelOptions fake;  // max_rows and max_logits_rows come from `verifier`
+  // Null: a FakeModel. Else makes the model for these rows, taps and this stream.
+  std::function<std::unique_ptr<Model>(const ModelOptions& options, StreamView stream)> make_model;
+  VerifierOptions verifier{.pages = 64,
+                           .max_context = 1000,
+                           .max_tree_nodes = 64,
+                           .max_sequences = 8,
+                           .max_queue = 16,
+                           .max_rows = 160,
+                           .max_logits_rows = 130,
+                           .prefill_chunk = 48,
+                           .run_self_test = false,
+                           .cut_trees_seed = std::nullopt};
+  bool projection = false;                      // of layers 0 and 1
+  const kernels::KernelSet* kernels = nullptr;  // null: the CPU backend
+  WrappedModel::Before before;
+  WrappedModel::After after;
+};
+
+// A verifier with all that it stands on.
+class TestVerifier {
+ public:
+  explicit TestVerifier(TestVerifierOptions options);
+
+  Verifier& operator*() { return *verifier_; }
+  Verifier* operator->() { return verifier_.get(); }
+  void Destroy() { verifier_.reset(); }
+
+ private:
+  ThreadPool pool_{1};
+  std::vector<float> projection_weight_;
+  std::unique_ptr<Verifier> verifier_;
+};
+
+}  // namespace arborist::verifier
