@@ -28,6 +28,7 @@ inline constexpr char kStaleEpoch[] = "STALE_EPOCH";
 inline constexpr char kTakenOver[] = "TAKEN_OVER";
 inline constexpr char kRoundInFlight[] = "ROUND_IN_FLIGHT";
 inline constexpr char kNotOpen[] = "NOT_OPEN";
+inline constexpr char kNotReady[] = "NOT_READY";
 inline constexpr char kAlreadyOpen[] = "ALREADY_OPEN";
 inline constexpr char kQueueFull[] = "QUEUE_FULL";
 inline constexpr char kSlowReader[] = "SLOW_READER";

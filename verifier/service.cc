@@ -1,0 +1,91 @@
+#include "verifier/service.h"
+
+#include <utility>
+
+#include "common/base/check.h"
+#include "common/rpc/protocol.h"
+#include "common/rpc/status_bridge.h"
+#include "common/tree/token_tree.h"
+#include "verifier/verify_reactor.h"
+
+namespace arborist::verifier {
+namespace {
+
+grpc::Status Loading() {
+  const absl::Status status =
+      ErrorWithReason(absl::StatusCode::kUnavailable, reason::kLoading, "the model is being loaded");
+  return ToGrpcStatus(WithRetryDelay(status, std::chrono::milliseconds(500)), kVerifierOrigin);
+}
+
+class RefusingReactor final : public grpc::ServerBidiReactor<v1::VerifyRequest, v1::VerifyResponse> {
+ public:
+  explicit RefusingReactor(const grpc::Status& status) { Finish(status); }
+  void OnDone() override { delete this; }
+};
+
+}  // namespace
+
+VerifierServiceImpl::VerifierServiceImpl(std::chrono::milliseconds stall_limit,
+                                         std::function<void(bool)> set_serving)
+    : stall_limit_(stall_limit),
+      set_serving_(std::move(set_serving)),
+      heartbeat_(std::make_unique<Heartbeat>(kHeartbeatInterval, [this] { CheckHealth(); })) {}
+
+VerifierServiceImpl::~VerifierServiceImpl() = default;
+
+void VerifierServiceImpl::Serve(Verifier* verifier, const VerifierIdentity& identity) {
+  Check(verifier_.load() == nullptr, "Serve is called once");
+  identity_ = identity;
+  verifier_.store(verifier, std::memory_order_release);
+}
+
+void VerifierServiceImpl::Stop() { heartbeat_.reset(); }
+
+void VerifierServiceImpl::CheckHealth() {
+  const Verifier* verifier = verifier_.load(std::memory_order_acquire);
+  if (verifier == nullptr) {
+    return;
+  }
+  const double limit = std::chrono::duration<double>(stall_limit_).count();
+  const bool serving = verifier->stalled_seconds() <= limit;
+  if (serving != serving_ && set_serving_) {
+    set_serving_(serving);
+  }
+  serving_ = serving;
+}
+
+grpc::ServerUnaryReactor* VerifierServiceImpl::GetInfo(grpc::CallbackServerContext* context,
+                                                       const v1::VerifierServiceGetInfoRequest*,
+                                                       v1::VerifierServiceGetInfoResponse* response) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  const Verifier* verifier = verifier_.load(std::memory_order_acquire);
+  if (verifier == nullptr) {
+    reactor->Finish(Loading());
+    return reactor;
+  }
+  response->set_protocol_version(kProtocolVersion);
+  response->set_fingerprint(identity_.fingerprint);
+  response->set_projection_hash(identity_.projection_hash);
+  response->set_model_name(identity_.model_name);
+  response->set_vocabulary_size(identity_.vocabulary_size);
+  response->set_hidden_size(identity_.hidden_size);
+  response->set_context_length(identity_.context_length);
+  response->set_max_tree_nodes(identity_.max_tree_nodes);
+  response->set_max_tree_depth(kMaxTreeDepth);
+  response->set_max_sequences(identity_.max_sequences);
+  response->set_free_pages(verifier->free_pages());
+  response->set_total_pages(verifier->total_pages());
+  reactor->Finish(grpc::Status::OK);
+  return reactor;
+}
+
+grpc::ServerBidiReactor<v1::VerifyRequest, v1::VerifyResponse>* VerifierServiceImpl::Verify(
+    grpc::CallbackServerContext* context) {
+  Verifier* verifier = verifier_.load(std::memory_order_acquire);
+  if (verifier == nullptr) {
+    return new RefusingReactor(Loading());
+  }
+  return new VerifyReactor(verifier, &identity_, heartbeat_.get(), context);
+}
+
+}  // namespace arborist::verifier

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <memory>
+
+#include "arborist/v1/verifier.grpc.pb.h"
+#include "common/rpc/heartbeat.h"
+#include "verifier/verifier.h"
+#include "verifier/verify_codec.h"
+
+namespace arborist::verifier {
+
+// VerifierService over a Verifier. It can be registered before the model is there: calls are UNAVAILABLE
+// (LOADING) until Serve. The server is gone before the service is.
+class VerifierServiceImpl final : public v1::VerifierService::CallbackService {
+ public:
+  // `set_serving` hears from a thread of the service: true after Serve, false while a step has not ended for
+  // longer than `stall_limit` although there is work. May be empty.
+  VerifierServiceImpl(std::chrono::milliseconds stall_limit, std::function<void(bool)> set_serving);
+  ~VerifierServiceImpl() override;
+
+  // Once. The verifier outlives the service.
+  void Serve(Verifier* verifier, const VerifierIdentity& identity);
+
+  // After the server was drained: `set_serving` is not called any more when it returns.
+  void Stop();
+
+  grpc::ServerUnaryReactor* GetInfo(grpc::CallbackServerContext* context,
+                                    const v1::VerifierServiceGetInfoRequest* request,
+                                    v1::VerifierServiceGetInfoResponse* response) override;
+  grpc::ServerBidiReactor<v1::VerifyRequest, v1::VerifyResponse>* Verify(
+      grpc::CallbackServerContext* context) override;
+
+ private:
+  void CheckHealth();
+
+  const std::chrono::milliseconds stall_limit_;
+  const std::function<void(bool)> set_serving_;
+  VerifierIdentity identity_;  // written before verifier_
+  std::atomic<Verifier*> verifier_{nullptr};
+  bool serving_ = false;  // as last said; heartbeat thread only
+  std::unique_ptr<Heartbeat> heartbeat_;
+};
+
+}  // namespace arborist::verifier

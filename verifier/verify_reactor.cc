@@ -1,0 +1,249 @@
+#include "verifier/verify_reactor.h"
+
+#include <chrono>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "common/rpc/protocol.h"
+#include "common/rpc/status_bridge.h"
+#include "common/rpc/tree_codec.h"
+
+namespace arborist::verifier {
+namespace {
+
+// How long an ended stream waits for its reader to take the status; the pages are free by then.
+constexpr std::chrono::milliseconds kStatusPatience{2000};
+constexpr std::chrono::milliseconds kRetryDelay{200};
+
+absl::Status Precondition(const char* reason, const std::string& message) {
+  return ErrorWithReason(absl::StatusCode::kFailedPrecondition, reason, message);
+}
+
+// Gives the verifier's own errors the reason that belongs to the call they came from.
+absl::Status WithDefaultReason(const absl::Status& status, absl::StatusCode code, const char* reason) {
+  return status.code() == code && ReasonOf(status).empty() ? WithReason(status, reason) : status;
+}
+
+absl::Status OpenError(absl::Status status) {
+  status = WithDefaultReason(status, absl::StatusCode::kFailedPrecondition, reason::kStaleEpoch);
+  if (status.code() == absl::StatusCode::kResourceExhausted) {
+    status = WithRetryDelay(WithDefaultReason(status, status.code(), reason::kQueueFull), kRetryDelay);
+  }
+  return status;
+}
+
+absl::Status RoundError(absl::Status status, const char* invalid_reason) {
+  status = WithDefaultReason(status, absl::StatusCode::kInvalidArgument, invalid_reason);
+  return WithDefaultReason(status, absl::StatusCode::kFailedPrecondition, reason::kRoundInFlight);
+}
+
+}  // namespace
+
+VerifyReactor::VerifyReactor(Verifier* verifier, const VerifierIdentity* identity, Heartbeat* heartbeat,
+                             grpc::CallbackServerContext* context)
+    : verifier_(verifier),
+      identity_(identity),
+      heartbeat_(heartbeat),
+      context_(context),
+      outbox_(
+          {}, MergeDecoded, [this](const v1::VerifyResponse* message) { StartWrite(message); },
+          [this](const grpc::Status& status) { Finish(status); }) {
+  heartbeat_->Add(this);
+  StartRead(&request_);
+}
+
+void VerifyReactor::OnReadDone(bool ok) {
+  if (!ok) {
+    std::unique_lock lock(mutex_);
+    const Phase phase = phase_;
+    const SequenceHandle sequence = sequence_;
+    lock.unlock();
+    if (phase == Phase::kOpen) {
+      verifier_->Finish(sequence);
+    } else if (phase == Phase::kNew) {
+      Fault(
+          Precondition(reason::kNotOpen, "the stream ended before Open, expected open as the first message"));
+    }
+    return;
+  }
+  if (const absl::Status status = Handle(request_); !status.ok()) {
+    Fault(status);
+    return;
+  }
+  request_.Clear();
+  StartRead(&request_);
+}
+
+absl::Status VerifyReactor::Handle(const v1::VerifyRequest& request) {
+  switch (request.message_case()) {
+    case v1::VerifyRequest::kOpen:
+      return HandleOpen(request.open());
+    case v1::VerifyRequest::kTree:
+    case v1::VerifyRequest::kDecode:
+    case v1::VerifyRequest::kStop:
+      return HandleRound(request);
+    case v1::VerifyRequest::MESSAGE_NOT_SET:
+      break;
+  }
+  return FieldError("message", "unset", "open, tree, decode or stop");
+}
+
+absl::Status VerifyReactor::HandleOpen(const v1::Open& open) {
+  {
+    std::lock_guard lock(mutex_);
+    if (phase_ != Phase::kNew) {
+      return Precondition(reason::kAlreadyOpen, "open came a second time, expected it once");
+    }
+  }
+  ASSIGN_OR_RETURN(OpenArgs args, DecodeOpen(open, *identity_));
+  {
+    std::lock_guard lock(mutex_);
+    if (fault_.has_value()) {
+      return *fault_;  // cancelled meanwhile: the stream has ended
+    }
+    phase_ = Phase::kOpening;
+  }
+  const absl::StatusOr<SequenceHandle> sequence = verifier_->Open(std::move(args), this);
+  std::unique_lock lock(mutex_);
+  if (!sequence.ok()) {
+    phase_ = Phase::kNew;
+    return fault_.has_value() ? *fault_ : OpenError(sequence.status());
+  }
+  if (phase_ == Phase::kOpening) {  // else it has closed already
+    phase_ = Phase::kOpen;
+    sequence_ = *sequence;
+  }
+  const bool cancel = phase_ == Phase::kOpen && fault_.has_value();
+  lock.unlock();
+  if (cancel) {
+    verifier_->Cancel(*sequence);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status VerifyReactor::HandleRound(const v1::VerifyRequest& request) {
+  std::unique_lock lock(mutex_);
+  const Phase phase = phase_;
+  const SequenceHandle sequence = sequence_;
+  const bool ready = ready_;
+  lock.unlock();
+  if (phase == Phase::kClosed) {
+    return absl::OkStatus();  // it crossed the end of the sequence on the way
+  }
+  if (phase != Phase::kOpen || stopped_) {
+    return Precondition(reason::kNotOpen, stopped_ ? "a message came after stop, expected none"
+                                                   : "tree, decode or stop came before open");
+  }
+  if (request.has_stop()) {
+    stopped_ = true;
+    verifier_->Finish(sequence);
+    return absl::OkStatus();
+  }
+  if (!ready) {
+    return Precondition(reason::kNotReady, "tree or decode came before progress said WAITING");
+  }
+  const int64_t round = request.has_tree() ? request.tree().round() : request.decode().round();
+  if (round != rounds_ + 1) {
+    return FieldError("round", absl::StrCat(round), absl::StrCat(rounds_ + 1));
+  }
+  rounds_ = round;
+  if (request.has_tree()) {
+    return RoundError(verifier_->SubmitTree(sequence, round, DecodeTree(request.tree().tree())),
+                      reason::kBadTree);
+  }
+  if (request.decode().max_tokens() < 1) {
+    return FieldError("decode.max_tokens", absl::StrCat(request.decode().max_tokens()), "a value >= 1");
+  }
+  return RoundError(verifier_->SubmitDecode(sequence, round, request.decode().max_tokens()),
+                    reason::kBadRequest);
+}
+
+void VerifyReactor::Fault(const absl::Status& status) {
+  std::unique_lock lock(mutex_);
+  if (!fault_.has_value()) {
+    fault_ = status;
+  }
+  const Phase phase = phase_;
+  const SequenceHandle sequence = sequence_;
+  lock.unlock();
+  if (phase == Phase::kOpen) {
+    verifier_->Cancel(sequence);  // OnClosed ends the stream
+  } else if (phase == Phase::kNew) {
+    outbox_.Abort(ToGrpcStatus(status, kVerifierOrigin));
+  }
+}
+
+void VerifyReactor::OnWriteDone(bool ok) { outbox_.OnWriteDone(ok); }
+
+void VerifyReactor::OnCancel() {
+  Fault(absl::CancelledError("the call was cancelled or its deadline passed"));
+}
+
+void VerifyReactor::OnDone() {
+  heartbeat_->Remove(this);
+  delete this;
+}
+
+void VerifyReactor::OnProgress(ProgressState state, int prompt_tokens_done) {
+  std::unique_lock lock(mutex_);
+  // Once ready, Tree and Committed themselves mark the changes; the heartbeat repeats the state.
+  const bool say = !ready_ && (state != state_ || prompt_tokens_done != prompt_tokens_done_);
+  state_ = state;
+  prompt_tokens_done_ = prompt_tokens_done;
+  lock.unlock();
+  if (say && state != ProgressState::kWaiting) {
+    outbox_.PushSignOfLife(EncodeProgress(state, prompt_tokens_done));
+  }
+}
+
+void VerifyReactor::OnReady() {
+  std::unique_lock lock(mutex_);
+  ready_ = true;
+  state_ = ProgressState::kWaiting;
+  const int done = prompt_tokens_done_;
+  lock.unlock();
+  outbox_.PushSignOfLife(EncodeProgress(ProgressState::kWaiting, done));
+}
+
+void VerifyReactor::OnFeatures(int32_t first_position, int32_t rows, std::vector<uint16_t> features) {
+  outbox_.PushBulk(EncodeFeatures(first_position, rows, features));
+}
+
+void VerifyReactor::OnCommitted(Committed committed) {
+  if (!outbox_.PushResult(EncodeCommitted(committed))) {
+    Fault(ErrorWithReason(absl::StatusCode::kResourceExhausted, reason::kSlowReader,
+                          "the reader left 4 messages or 2 MiB unread"));
+  }
+}
+
+void VerifyReactor::OnClosed(absl::Status status) {
+  std::unique_lock lock(mutex_);
+  phase_ = Phase::kClosed;
+  const std::optional<absl::Status> fault = fault_;
+  lock.unlock();
+  // Ending the stream may delete this object at once, so it is the last thing done.
+  if (fault.has_value()) {
+    outbox_.Abort(ToGrpcStatus(*fault, kVerifierOrigin));
+  } else {
+    status = WithDefaultReason(status, absl::StatusCode::kAborted, reason::kTakenOver);
+    status = WithDefaultReason(status, absl::StatusCode::kInternal, reason::kVerifierFault);
+    outbox_.Close(ToGrpcStatus(status, kVerifierOrigin));
+  }
+}
+
+void VerifyReactor::OnHeartbeat() {
+  std::unique_lock lock(mutex_);
+  const bool open = phase_ == Phase::kOpening || phase_ == Phase::kOpen;
+  const ProgressState state = ready_ || state_ != ProgressState::kWaiting ? state_ : ProgressState::kPrefill;
+  const int done = prompt_tokens_done_;
+  lock.unlock();
+  if (open) {
+    outbox_.PushSignOfLife(EncodeProgress(state, done));
+  }
+  if (outbox_.Overdue(kStatusPatience)) {
+    context_->TryCancel();
+  }
+}
+
+}  // namespace arborist::verifier

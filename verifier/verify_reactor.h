@@ -1,0 +1,72 @@
+#pragma once
+
+#include <cstdint>
+#include <mutex>
+#include <optional>
+
+#include "absl/status/status.h"
+#include "arborist/v1/verifier.grpc.pb.h"
+#include "common/rpc/heartbeat.h"
+#include "common/rpc/server_outbox.h"
+#include "grpcpp/support/server_callback.h"
+#include "verifier/verifier.h"
+#include "verifier/verify_codec.h"
+
+namespace arborist::verifier {
+
+// One Verify stream: the proto side of one sequence. Enforces the stream rules that need no model: Open first
+// and once, rounds counted, a slow reader ended. Deletes itself when both gRPC and the verifier are done with
+// it.
+//
+// The verifier is never called under mutex_: it may call back from its step thread.
+class VerifyReactor final : public grpc::ServerBidiReactor<v1::VerifyRequest, v1::VerifyResponse>,
+                            public SequenceSink,
+                            public HeartbeatListener {
+ public:
+  // All outlive the reactor.
+  VerifyReactor(Verifier* verifier, const VerifierIdentity* identity, Heartbeat* heartbeat,
+                grpc::CallbackServerContext* context);
+
+  void OnReadDone(bool ok) override;
+  void OnWriteDone(bool ok) override;
+  void OnCancel() override;
+  void OnDone() override;
+
+  void OnProgress(ProgressState state, int prompt_tokens_done) override;
+  void OnReady() override;
+  void OnFeatures(int32_t first_position, int32_t rows, std::vector<uint16_t> features) override;
+  void OnCommitted(Committed committed) override;
+  void OnClosed(absl::Status status) override;
+
+  void OnHeartbeat() override;
+
+ private:
+  enum class Phase { kNew, kOpening, kOpen, kClosed };
+
+  absl::Status Handle(const v1::VerifyRequest& request);
+  absl::Status HandleOpen(const v1::Open& open);
+  absl::Status HandleRound(const v1::VerifyRequest& request);
+  // Ends the stream with an error of its own; the first one counts.
+  void Fault(const absl::Status& status);
+
+  Verifier* const verifier_;
+  const VerifierIdentity* const identity_;
+  Heartbeat* const heartbeat_;
+  grpc::CallbackServerContext* const context_;
+  ServerOutbox<v1::VerifyResponse> outbox_;
+
+  // Only touched by reads, of which one is outstanding at a time.
+  v1::VerifyRequest request_;
+  int64_t rounds_ = 0;
+  bool stopped_ = false;
+
+  std::mutex mutex_;
+  Phase phase_ = Phase::kNew;
+  SequenceHandle sequence_ = 0;  // valid in kOpen
+  std::optional<absl::Status> fault_;
+  bool ready_ = false;
+  ProgressState state_ = ProgressState::kQueued;
+  int prompt_tokens_done_ = 0;
+};
+
+}  // namespace arborist::verifier
