@@ -32,3 +32,20 @@ function(arborist_bench name)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
   target_link_libraries(${name} PRIVATE ${ARG_LINK})
 endfunction()
+
+# arborist_isa_sources(target a_lanes.cc ...): compiles each file once for every instruction set of kernels/simd, in the
+# namespace ARBORIST_ISA = portable, avx2 and avx512. ForActiveIsa() picks one at run time.
+function(arborist_isa_sources target)
+  set(flags_portable "")
+  set(flags_avx2 -mavx2 -mfma -mf16c)
+  set(flags_avx512 ${flags_avx2} -mavx512f -mavx512bw -mavx512vl -mavx512dq -mprefer-vector-width=512
+    -Wno-uninitialized -Wno-maybe-uninitialized)  # g++ 12's own AVX-512 header triggers them
+  foreach(isa portable avx2 avx512)
+    set(objects ${target}_${isa})
+    add_library(${objects} OBJECT ${ARGN})
+    target_include_directories(${objects} PRIVATE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/kernels/simd/${isa})
+    target_compile_definitions(${objects} PRIVATE ARBORIST_ISA=${isa})
+    target_compile_options(${objects} PRIVATE -O3 -fno-trapping-math ${flags_${isa}})
+    target_sources(${target} PRIVATE $<TARGET_OBJECTS:${objects}>)
+  endforeach()
+endfunction()

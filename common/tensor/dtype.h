@@ -53,6 +53,25 @@ constexpr float ToFloat(BFloat16 value) {
   return std::bit_cast<float>(static_cast<uint32_t>(value.bits) << 16);
 }
 
+// IEEE half precision as stored.
+struct Float16 {
+  uint16_t bits;
+};
+
+constexpr float ToFloat(Float16 value) {
+  const uint32_t sign = static_cast<uint32_t>(value.bits & 0x8000u) << 16;
+  const uint32_t exponent = (value.bits >> 10) & 0x1fu;
+  const uint32_t fraction = value.bits & 0x3ffu;
+  if (exponent == 0x1f) {
+    return std::bit_cast<float>(sign | 0x7f800000u | fraction << 13);
+  }
+  if (exponent != 0) {
+    return std::bit_cast<float>(sign | (exponent + 112) << 23 | fraction << 13);
+  }
+  const float magnitude = static_cast<float>(fraction) * 0x1p-24f;  // zero and subnormals: exact
+  return sign != 0 ? -magnitude : magnitude;
+}
+
 // Round to nearest, ties to even; NaN stays NaN.
 constexpr BFloat16 ToBFloat16(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);

@@ -22,8 +22,8 @@ std::array<uint32_t, 4> Philox4x32(std::array<uint32_t, 4> counter, std::array<u
 
 // Standard Gumbel noise of vocabulary id v at the 0-based index `position` of prompt + output:
 //   word = Philox(counter {v / 4, position, sample_index, 0}, key {seed low, seed high})[v % 4],
-//   u = (word + 0.5) / 2^32, e = -log1p(-u) (an exponential variate, exact where it is small), gumbel =
-//   -log(e).
+//   u = min((word + 0.5) / 2^32, 1 - 2^-24), e = -log1p(-u) (an exponential variate, exact where it is
+//   small), gumbel = -log(e).
 // Finite for every word: within [-3.2, 23].
 float Gumbel(uint64_t seed, uint32_t sample_index, int32_t position, int32_t v);
 
@@ -34,5 +34,8 @@ inline constexpr float kGumbelMax = 23.0f;
 // vectorised. first_v is a multiple of 4.
 void GumbelRow(uint64_t seed, uint32_t sample_index, int32_t position, int32_t first_v, int64_t count,
                float* out);
+
+// out[i] = ExactExp(x[i] - shift), vectorised: the same bits. out may be x.
+void ExpRow(const float* x, float shift, int64_t count, float* out);
 
 }  // namespace arborist::kernels

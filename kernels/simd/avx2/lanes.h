@@ -1,0 +1,112 @@
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+
+namespace arborist::kernels::ARBORIST_ISA {
+
+// 16 fp32 lanes; see kernels/simd/README.md. The three versions of this file declare the same operations.
+struct Lanes16 {
+  __m256 low;   // lanes 0..7
+  __m256 high;  // lanes 8..15
+
+  static Lanes16 Zero() { return {_mm256_setzero_ps(), _mm256_setzero_ps()}; }
+  static Lanes16 Broadcast(float x) { return {_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
+  static Lanes16 Load(const float* p) { return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
+  // The first `count` (0..16) elements; the other lanes are +0 and their memory is not touched.
+  static Lanes16 LoadPartial(const float* p, int64_t count) {
+    return {_mm256_maskload_ps(p, Mask(count)), _mm256_maskload_ps(p + 8, Mask(count - 8))};
+  }
+  static Lanes16 LoadBf16(const uint16_t* p) {
+    return {Widen(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))),
+            Widen(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 8)))};
+  }
+  static Lanes16 LoadPartialBf16(const uint16_t* p, int64_t count) {
+    uint16_t full[16];
+    Copy(p, count, full);
+    return LoadBf16(full);
+  }
+  static Lanes16 LoadF16(const uint16_t* p) {
+    return {_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))),
+            _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 8)))};
+  }
+  static Lanes16 LoadPartialF16(const uint16_t* p, int64_t count) {
+    uint16_t full[16];
+    Copy(p, count, full);
+    return LoadF16(full);
+  }
+  void Store(float* p) const {
+    _mm256_storeu_ps(p, low);
+    _mm256_storeu_ps(p + 8, high);
+  }
+  void StorePartial(float* p, int64_t count) const {
+    _mm256_maskstore_ps(p, Mask(count), low);
+    _mm256_maskstore_ps(p + 8, Mask(count - 8), high);
+  }
+
+  // (l, l+8), (l, l+4), (l, l+2), (l, l+1).
+  float Sum() const {
+    const __m256 a = _mm256_add_ps(low, high);
+    const __m128 b = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+    const __m128 c = _mm_add_ps(b, _mm_movehl_ps(b, b));
+    return _mm_cvtss_f32(_mm_add_ss(c, _mm_shuffle_ps(c, c, 1)));
+  }
+  float MaxLane() const {
+    const __m256 a = _mm256_max_ps(low, high);
+    const __m128 b = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+    const __m128 c = _mm_max_ps(b, _mm_movehl_ps(b, b));
+    return _mm_cvtss_f32(_mm_max_ss(c, _mm_shuffle_ps(c, c, 1)));
+  }
+
+ private:
+  static __m256i Mask(int64_t count) {
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(count)),
+                              _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+  }
+  static __m256 Widen(__m128i halves) {
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16));
+  }
+  static void Copy(const uint16_t* p, int64_t count, uint16_t* full) {
+    for (int64_t i = 0; i < 16; ++i) {
+      full[i] = i < count ? p[i] : uint16_t{0};
+    }
+  }
+};
+
+inline Lanes16 Add(Lanes16 a, Lanes16 b) {
+  return {_mm256_add_ps(a.low, b.low), _mm256_add_ps(a.high, b.high)};
+}
+inline Lanes16 Sub(Lanes16 a, Lanes16 b) {
+  return {_mm256_sub_ps(a.low, b.low), _mm256_sub_ps(a.high, b.high)};
+}
+inline Lanes16 Mul(Lanes16 a, Lanes16 b) {
+  return {_mm256_mul_ps(a.low, b.low), _mm256_mul_ps(a.high, b.high)};
+}
+inline Lanes16 Div(Lanes16 a, Lanes16 b) {
+  return {_mm256_div_ps(a.low, b.low), _mm256_div_ps(a.high, b.high)};
+}
+// a * b + c, rounded once.
+inline Lanes16 Fma(Lanes16 a, Lanes16 b, Lanes16 c) {
+  return {_mm256_fmadd_ps(a.low, b.low, c.low), _mm256_fmadd_ps(a.high, b.high, c.high)};
+}
+// The second operand where one is NaN, as a > b ? a : b.
+inline Lanes16 Max(Lanes16 a, Lanes16 b) {
+  return {_mm256_max_ps(a.low, b.low), _mm256_max_ps(a.high, b.high)};
+}
+inline Lanes16 Min(Lanes16 a, Lanes16 b) {
+  return {_mm256_min_ps(a.low, b.low), _mm256_min_ps(a.high, b.high)};
+}
+// a < b ? x : y (a NaN takes y).
+inline Lanes16 IfLess(Lanes16 a, Lanes16 b, Lanes16 x, Lanes16 y) {
+  return {_mm256_blendv_ps(y.low, x.low, _mm256_cmp_ps(a.low, b.low, _CMP_LT_OQ)),
+          _mm256_blendv_ps(y.high, x.high, _mm256_cmp_ps(a.high, b.high, _CMP_LT_OQ))};
+}
+// 2^n for lanes that hold whole numbers in [-126, 127].
+inline Lanes16 Pow2(Lanes16 n) {
+  const __m256i bias = _mm256_set1_epi32(127);
+  return {_mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n.low), bias), 23)),
+          _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n.high), bias), 23))};
+}
+
+}  // namespace arborist::kernels::ARBORIST_ISA

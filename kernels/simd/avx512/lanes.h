@@ -1,0 +1,70 @@
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+
+namespace arborist::kernels::ARBORIST_ISA {
+
+// 16 fp32 lanes; see kernels/simd/README.md. The three versions of this file declare the same operations.
+struct Lanes16 {
+  __m512 v;
+
+  static Lanes16 Zero() { return {_mm512_setzero_ps()}; }
+  static Lanes16 Broadcast(float x) { return {_mm512_set1_ps(x)}; }
+  static Lanes16 Load(const float* p) { return {_mm512_loadu_ps(p)}; }
+  // The first `count` (0..16) elements; the other lanes are +0 and their memory is not touched.
+  static Lanes16 LoadPartial(const float* p, int64_t count) {
+    return {_mm512_maskz_loadu_ps(Mask(count), p)};
+  }
+  static Lanes16 LoadBf16(const uint16_t* p) {
+    return Widen(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  }
+  static Lanes16 LoadPartialBf16(const uint16_t* p, int64_t count) {
+    return Widen(_mm256_maskz_loadu_epi16(Mask(count), p));
+  }
+  static Lanes16 LoadF16(const uint16_t* p) {
+    return {_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)))};
+  }
+  static Lanes16 LoadPartialF16(const uint16_t* p, int64_t count) {
+    return {_mm512_cvtph_ps(_mm256_maskz_loadu_epi16(Mask(count), p))};
+  }
+  void Store(float* p) const { _mm512_storeu_ps(p, v); }
+  void StorePartial(float* p, int64_t count) const { _mm512_mask_storeu_ps(p, Mask(count), v); }
+
+  // (l, l+8), (l, l+4), (l, l+2), (l, l+1).
+  float Sum() const {
+    const __m256 a = _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
+    const __m128 b = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+    const __m128 c = _mm_add_ps(b, _mm_movehl_ps(b, b));
+    return _mm_cvtss_f32(_mm_add_ss(c, _mm_shuffle_ps(c, c, 1)));
+  }
+  float MaxLane() const { return _mm512_reduce_max_ps(v); }
+
+ private:
+  static __mmask16 Mask(int64_t count) { return static_cast<__mmask16>((1u << count) - 1u); }
+  static Lanes16 Widen(__m256i halves) {
+    return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16))};
+  }
+};
+
+inline Lanes16 Add(Lanes16 a, Lanes16 b) { return {_mm512_add_ps(a.v, b.v)}; }
+inline Lanes16 Sub(Lanes16 a, Lanes16 b) { return {_mm512_sub_ps(a.v, b.v)}; }
+inline Lanes16 Mul(Lanes16 a, Lanes16 b) { return {_mm512_mul_ps(a.v, b.v)}; }
+inline Lanes16 Div(Lanes16 a, Lanes16 b) { return {_mm512_div_ps(a.v, b.v)}; }
+// a * b + c, rounded once.
+inline Lanes16 Fma(Lanes16 a, Lanes16 b, Lanes16 c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }
+// The second operand where one is NaN, as a > b ? a : b.
+inline Lanes16 Max(Lanes16 a, Lanes16 b) { return {_mm512_max_ps(a.v, b.v)}; }
+inline Lanes16 Min(Lanes16 a, Lanes16 b) { return {_mm512_min_ps(a.v, b.v)}; }
+// a < b ? x : y (a NaN takes y).
+inline Lanes16 IfLess(Lanes16 a, Lanes16 b, Lanes16 x, Lanes16 y) {
+  return {_mm512_mask_blend_ps(_mm512_cmp_ps_mask(a.v, b.v, _CMP_LT_OQ), y.v, x.v)};
+}
+// 2^n for lanes that hold whole numbers in [-126, 127].
+inline Lanes16 Pow2(Lanes16 n) {
+  return {_mm512_castsi512_ps(
+      _mm512_slli_epi32(_mm512_add_epi32(_mm512_cvtps_epi32(n.v), _mm512_set1_epi32(127)), 23))};
+}
+
+}  // namespace arborist::kernels::ARBORIST_ISA
