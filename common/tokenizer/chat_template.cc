@@ -39,7 +39,8 @@ bool HasKimiChatMarks(const Tokenizer& tokenizer) {
 }
 
 absl::StatusOr<std::vector<TokenId>> EncodeKimiChat(const Tokenizer& tokenizer,
-                                                    std::span<const ChatMessage> messages) {
+                                                    std::span<const ChatMessage> messages,
+                                                    bool start_answer) {
   if (!HasKimiChatMarks(tokenizer)) {
     return absl::FailedPreconditionError(
         "messages cannot be used: the tokenizer lacks <|im_user|>, <|im_assistant|>, <|im_system|>, "
@@ -57,7 +58,9 @@ absl::StatusOr<std::vector<TokenId>> EncodeKimiChat(const Tokenizer& tokenizer,
     RETURN_IF_ERROR(AppendText(tokenizer, message.content, ids));
     ids.push_back(*tokenizer.FindAdded(kEnd));
   }
-  RETURN_IF_ERROR(AppendOpening(tokenizer, "assistant", ids));
+  if (start_answer) {
+    RETURN_IF_ERROR(AppendOpening(tokenizer, "assistant", ids));
+  }
   return ids;
 }
 

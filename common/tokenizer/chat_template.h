@@ -20,10 +20,10 @@ bool HasKimiChatMarks(const Tokenizer& tokenizer);
 
 // Ids of a conversation in the Kimi layout,
 //   <|im_user|>user<|im_middle|>CONTENT<|im_end|>...<|im_assistant|>assistant<|im_middle|>
-// the last part being the start of the answer. Content is ordinary text, so it cannot forge a mark; no system
-// turn is added and no beginning-of-sequence token. InvalidArgument names the message, FailedPrecondition
-// says that the tokenizer has no such marks.
+// the last part, the start of the answer, if `start_answer`. Content is ordinary text, so it cannot forge a
+// mark; no system turn is added and no beginning-of-sequence token. InvalidArgument names the message,
+// FailedPrecondition says that the tokenizer has no such marks.
 absl::StatusOr<std::vector<TokenId>> EncodeKimiChat(const Tokenizer& tokenizer,
-                                                    std::span<const ChatMessage> messages);
+                                                    std::span<const ChatMessage> messages, bool start_answer);
 
 }  // namespace arborist

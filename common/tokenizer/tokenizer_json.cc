@@ -132,7 +132,7 @@ absl::Status ReadVocab(const JsonObject& model, TokenizerSpec& spec) {
     const double id = value.number_value();
     if (!value.has_number_value() || !(id >= 0) || id > kMaxTokenId || id != static_cast<int32_t>(id)) {
       return absl::InvalidArgumentError(absl::StrCat(model.place(), ": vocab[\"", token,
-                                                     "]\" has no id, expected an ", "integer in [0, ",
+                                                     "\"] has no id, expected an ", "integer in [0, ",
                                                      kMaxTokenId, "]"));
     }
     spec.vocab.emplace_back(token, static_cast<int32_t>(id));

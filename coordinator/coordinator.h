@@ -1,0 +1,55 @@
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/synchronization/mutex.h"
+#include "common/tokenizer/tokenizer.h"
+#include "coordinator/admission.h"
+#include "coordinator/config.h"
+#include "coordinator/generation_defaults.h"
+#include "coordinator/peer_router.h"
+#include "coordinator/request_flow.h"
+#include "coordinator/worker.h"
+
+namespace arborist::coordinator {
+
+// What all requests share. Thread-safe.
+class Coordinator {
+ public:
+  Coordinator(Config config, Tokenizer tokenizer, GenerationDefaults defaults,
+              std::unique_ptr<PeerRouter> router);
+
+  const Config& config() const { return config_; }
+  const Tokenizer& tokenizer() const { return tokenizer_; }
+  const GenerationDefaults& defaults() const { return defaults_; }
+  PeerRouter& router() { return *router_; }
+  Admission& admission() { return admission_; }
+  Worker& worker() { return worker_; }
+
+  std::string ModelName(const VerifierFacts& model) const;
+  // Hash of all that can change an answer.
+  std::string SystemFingerprint(const VerifierFacts& model) const;
+  std::string NewRequestId();
+
+  FlowSettings SettingsFor(const VerifierFacts& model) const;
+  // The flow gets its ticks as long as it lives.
+  void Watch(const std::shared_ptr<RequestFlow>& flow);
+  void Tick();
+
+ private:
+  const Config config_;
+  const Tokenizer tokenizer_;
+  const GenerationDefaults defaults_;
+  const std::string process_id_;  // makes request ids differ between processes
+  std::atomic<uint64_t> requests_{0};
+  Admission admission_;
+  absl::Mutex mutex_;
+  std::vector<std::weak_ptr<RequestFlow>> flows_ ABSL_GUARDED_BY(mutex_);
+  std::unique_ptr<PeerRouter> router_;
+  Worker worker_;  // last: ends first
+};
+
+}  // namespace arborist::coordinator

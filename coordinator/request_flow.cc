@@ -1,0 +1,277 @@
+#include "coordinator/request_flow.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "coordinator/path_fault.h"
+
+namespace arborist::coordinator {
+namespace {
+
+// A request that no path can serve must end; more attempts than this help nobody.
+constexpr int64_t kMaxAttempts = 8;
+
+}  // namespace
+
+// Carries one attempt's events into the flow. Holds the flow, so that late events find it.
+class RequestFlow::Listener : public PathListener {
+ public:
+  Listener(std::shared_ptr<RequestFlow> flow, int64_t epoch) : flow_(std::move(flow)), epoch_(epoch) {}
+
+  void OnRun(TokenRun run) override {
+    flow_->serial_.Post([flow = flow_, epoch = epoch_, run = std::move(run)]() mutable {
+      flow->HandleRun(epoch, std::move(run));
+    });
+  }
+  void OnProgress() override {
+    flow_->serial_.Post([flow = flow_, epoch = epoch_] {
+      if (epoch == flow->state_.epoch) {
+        flow->silent_for_ = absl::ZeroDuration();
+      }
+    });
+  }
+  void OnEnd(PathEnd end) override {
+    flow_->serial_.Post(
+        [flow = flow_, epoch = epoch_, end = std::move(end)] { flow->HandleEnd(epoch, end); });
+  }
+
+ private:
+  std::shared_ptr<RequestFlow> flow_;
+  const int64_t epoch_;
+};
+
+RequestFlow::RequestFlow(PathStart start, std::vector<std::string> stops, const FlowSettings& settings,
+                         Router& router, const Tokenizer& tokenizer, AnswerSink& sink)
+    : state_(std::move(start)),
+      requested_max_tokens_(state_.sampling.max_tokens),
+      settings_(settings),
+      router_(router),
+      tokenizer_(tokenizer),
+      sink_(sink),
+      text_(tokenizer_, state_.prompt, std::move(stops), state_.sampling.stop_ids) {
+  const int64_t room = settings_.context_length - static_cast<int64_t>(state_.prompt.size());
+  state_.sampling.max_tokens = static_cast<int32_t>(std::min<int64_t>(requested_max_tokens_, room));
+  state_.epoch = 1;
+}
+
+void RequestFlow::Start() {
+  serial_.Post([self = shared_from_this()] {
+    if (!self->done_) {
+      self->Begin();
+    }
+  });
+}
+
+void RequestFlow::Cancel(absl::Status why) {
+  serial_.Post([self = shared_from_this(), why = std::move(why)] {
+    if (!self->done_) {
+      self->Fail({why, "coordinator", std::string(absl::StatusCodeToString(why.code()))});
+    }
+  });
+}
+
+void RequestFlow::Tick(absl::Time now) {
+  serial_.Post([self = shared_from_this(), now] {
+    if (!self->done_) {
+      self->HandleTick(now);
+    }
+  });
+}
+
+void RequestFlow::Begin() {
+  verifier_ = router_.ChooseVerifier(state_.fingerprint, failed_);
+  if (verifier_ == nullptr) {
+    Fail(NoVerifier("no verifier of the model is ready"));
+    return;
+  }
+  if (state_.mode == Mode::kOff) {
+    BeginDecode(*verifier_);
+    return;
+  }
+  drafter_ = router_.ChooseDrafter(*verifier_);
+  if (drafter_ == nullptr) {
+    // With no drafter configured, AUTO has chosen plain decoding; otherwise the client gets less than it
+    // asked for.
+    answer_.fallbacks += settings_.drafters_configured || state_.mode != Mode::kAuto ? 1 : 0;
+    BeginDecode(*verifier_);
+    return;
+  }
+  path_ = Path::kDrafter;
+  silent_for_ = absl::ZeroDuration();
+  call_ = drafter_->Speculate(state_, std::make_shared<Listener>(shared_from_this(), state_.epoch));
+}
+
+void RequestFlow::BeginDecode(VerifierClient& verifier) {
+  path_ = Path::kVerifier;
+  verifier_ = &verifier;
+  silent_for_ = absl::ZeroDuration();
+  PathStart start = state_;
+  start.mode = Mode::kOff;
+  start.tree_nodes = 0;
+  call_ = verifier.Decode(start, std::make_shared<Listener>(shared_from_this(), state_.epoch));
+}
+
+void RequestFlow::HandleRun(int64_t epoch, TokenRun run) {
+  // An attempt that was given up may still speak; so may a drafter that woke up with an old epoch in hand.
+  if (done_ || epoch != state_.epoch || run.epoch < state_.epoch) {
+    return;
+  }
+  silent_for_ = absl::ZeroDuration();
+  if (absl::Status status = TakeNew(run); !status.ok()) {
+    PathFault({std::move(status), path_ == Path::kDrafter ? "drafter" : "verifier", "BAD_TOKENS"});
+    return;
+  }
+  Relay(std::move(run));
+}
+
+// Checks a run against what is already known and leaves only its new tokens.
+absl::Status RequestFlow::TakeNew(TokenRun& run) const {
+  const auto bad = [](const auto&... words) { return absl::InternalError(absl::StrCat(words...)); };
+  if (run.epoch != state_.epoch) {
+    return bad("tokens.epoch=", run.epoch, ", expected ", state_.epoch);
+  }
+  const int64_t prompt_size = static_cast<int64_t>(state_.prompt.size());
+  const int64_t known = prompt_size + static_cast<int64_t>(state_.output_so_far.size());
+  if (run.tokens.empty() || run.first_position < prompt_size || run.first_position > known) {
+    return bad("tokens.first_position=", run.first_position, " with ", run.tokens.size(),
+               " tokens, expected ", known, " and at least one token");
+  }
+  const int64_t end = run.first_position + static_cast<int64_t>(run.tokens.size());
+  if (end > prompt_size + state_.sampling.max_tokens) {
+    return bad("tokens reach position ", end, ", expected at most ",
+               prompt_size + state_.sampling.max_tokens);
+  }
+  for (size_t i = 0; i < run.tokens.size(); ++i) {
+    const TokenId id = run.tokens[i];
+    if (Raw(id) < 0 || Raw(id) >= settings_.vocabulary_size) {
+      return bad("tokens.token_ids[", i, "]=", Raw(id), ", expected an id in [0, ", settings_.vocabulary_size,
+                 ")");
+    }
+    const int64_t position = run.first_position + static_cast<int64_t>(i);
+    if (position < known && state_.output_so_far[position - prompt_size] != id) {
+      return bad("tokens repeat position ", position, " as ", Raw(id), ", expected ",
+                 Raw(state_.output_so_far[position - prompt_size]));
+    }
+  }
+  const int64_t repeated =
+      std::min<int64_t>(known - run.first_position, static_cast<int64_t>(run.tokens.size()));
+  run.tokens.erase(run.tokens.begin(), run.tokens.begin() + repeated);
+  return absl::OkStatus();
+}
+
+void RequestFlow::Relay(TokenRun run) {
+  AnswerText::Result piece = text_.Append(run.tokens);
+  run.tokens.resize(piece.taken);
+  answer_.seconds.Add(run.seconds);
+  if (!run.tokens.empty()) {
+    ++answer_.rounds;
+    answer_.accepted_nodes += run.accepted;
+    answer_.verified_nodes += run.verified_nodes;
+    answer_.cut_nodes += run.cut_nodes;
+    if (answer_.accepted_lengths.size() < kMaxKeptRounds) {
+      answer_.accepted_lengths.push_back(static_cast<int32_t>(run.tokens.size()));
+    }
+  }
+  state_.output_so_far.insert(state_.output_so_far.end(), run.tokens.begin(), run.tokens.end());
+  const bool ended = !piece.stopped && run.finish != FinishReason::kNone;
+  if (ended) {
+    piece.text += text_.Flush();
+  }
+  if (!run.tokens.empty() || !piece.text.empty()) {
+    sink_.OnChunk(std::move(piece.text), std::move(run.tokens));
+  }
+  if (piece.stopped) {
+    CancelCall();  // the path does not know the stop strings and would go on
+    Finish(FinishReason::kStopString);
+  } else if (ended) {
+    Finish(run.finish);
+  }
+}
+
+void RequestFlow::HandleEnd(int64_t epoch, const PathEnd& end) {
+  if (done_ || epoch != state_.epoch) {
+    return;
+  }
+  call_.reset();
+  if (!end.status.ok()) {
+    PathFault(end);
+    return;
+  }
+  PathFault({absl::InternalError("the path ended without a reason to finish, expected one"),
+             path_ == Path::kDrafter ? "drafter" : "verifier", "UNFINISHED"});
+}
+
+void RequestFlow::HandleTick(absl::Time now) {
+  if (now >= state_.deadline) {
+    Fail({absl::DeadlineExceededError("the request's time is over"), "coordinator", "DEADLINE_EXCEEDED"});
+    return;
+  }
+  // When this process itself was asleep, its peers were not silent: one tick counts for a part of the limit
+  // only.
+  const absl::Duration passed = std::min(now - last_tick_, settings_.peer_silence / 4);
+  const bool first = last_tick_ == absl::InfinitePast();
+  last_tick_ = now;
+  if (first || path_ == Path::kNone) {
+    return;
+  }
+  silent_for_ += passed;
+  if (silent_for_ >= settings_.peer_silence) {
+    PathFault(Silent(path_ == Path::kDrafter ? "drafter" : "verifier"));
+  }
+}
+
+void RequestFlow::PathFault(const PathEnd& end) {
+  CancelCall();
+  if (IsRequestFault(end)) {
+    Fail(end);
+    return;
+  }
+  const Path broken = path_;
+  path_ = Path::kNone;
+  if (broken == Path::kDrafter) {
+    router_.ReportFault(*drafter_);
+  } else if (IsOverload(end)) {
+    Fail(end);
+    return;
+  } else if (!IsTakenOver(end)) {
+    router_.ReportFault(*verifier_);
+    failed_.push_back(verifier_);
+    verifier_ = router_.ChooseVerifier(state_.fingerprint, failed_);
+  }
+  if (verifier_ == nullptr || state_.epoch >= kMaxAttempts) {
+    Fail(NoVerifier(absl::StrCat("the verifier failed (", std::string(end.status.message()),
+                                 ") and there is no other of the same fingerprint")));
+    return;
+  }
+  ++state_.epoch;
+  ++answer_.fallbacks;
+  BeginDecode(*verifier_);
+}
+
+void RequestFlow::Finish(FinishReason reason) {
+  done_ = true;
+  call_.reset();
+  const int64_t tokens = static_cast<int64_t>(state_.output_so_far.size());
+  if (reason == FinishReason::kMaxTokens && tokens < requested_max_tokens_) {
+    reason = FinishReason::kContextLimit;  // the path was given less than the client asked for
+  }
+  answer_.finish = reason;
+  answer_.stop_string = text_.stop_string();
+  answer_.completion_tokens = tokens;
+  sink_.OnFinish(answer_);
+}
+
+void RequestFlow::Fail(const PathEnd& error) {
+  done_ = true;
+  CancelCall();
+  sink_.OnError(error);
+}
+
+void RequestFlow::CancelCall() {
+  if (call_ != nullptr) {
+    call_->Cancel();
+    call_.reset();
+  }
+}
+
+}  // namespace arborist::coordinator

@@ -1,0 +1,155 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/base/ids.h"
+
+namespace arborist::coordinator {
+
+// The words between a request and the processes that decode it, without a wire: request_flow speaks them, the
+// gRPC clients translate them, tests fake them.
+
+enum class Mode : uint8_t { kAuto, kTree, kChain, kOff };
+
+enum class FinishReason : uint8_t { kNone, kStopId, kStopString, kMaxTokens, kContextLimit };
+
+// Every value is resolved; see proto/arborist/v1/sequence.proto for meanings and bounds.
+struct SamplingParameters {
+  float temperature = 0;
+  int32_t top_k = 0;
+  float top_p = 1;
+  float min_p = 0;
+  uint64_t seed = 0;
+  int32_t max_tokens = 0;
+  std::vector<TokenId> stop_ids;
+};
+
+// What a path is asked to do: go on after prompt + output_so_far.
+struct PathStart {
+  std::string request_id;
+  int64_t epoch = 1;
+  std::vector<TokenId> prompt;
+  std::vector<TokenId> output_so_far;
+  SamplingParameters sampling;
+  Mode mode = Mode::kOff;
+  int32_t tree_nodes = 0;
+  std::string fingerprint;  // of the verifier the sequence started on
+  int32_t priority = 0;
+  absl::Time deadline = absl::InfiniteFuture();
+};
+
+// Seconds, each >= 0.
+struct PhaseSeconds {
+  double queue = 0;
+  double prefill = 0;
+  double draft = 0;
+  double verify = 0;
+  double wire = 0;
+
+  void Add(const PhaseSeconds& other) {
+    queue += other.queue;
+    prefill += other.prefill;
+    draft += other.draft;
+    verify += other.verify;
+    wire += other.wire;
+  }
+};
+
+// Newly committed tokens, as a path reports them. Nothing in it is trusted: request_flow checks it.
+struct TokenRun {
+  int64_t epoch = 0;
+  int64_t first_position = 0;  // index of the first token in prompt + output
+  std::vector<TokenId> tokens;
+  int32_t accepted = 0;
+  int32_t verified_nodes = 0;
+  int32_t cut_nodes = 0;
+  PhaseSeconds seconds = {};
+  FinishReason finish = FinishReason::kNone;
+};
+
+// How a path ended. origin is the service at fault: "drafter", "verifier", or "" if nobody said (a broken
+// connection). The status carries the details for the client.
+struct PathEnd {
+  absl::Status status;
+  std::string origin;
+  std::string reason;
+};
+
+// Hears of one path, from any thread, one call at a time. OnEnd comes exactly once and last.
+class PathListener {
+ public:
+  virtual ~PathListener() = default;
+  virtual void OnRun(TokenRun run) = 0;
+  virtual void OnProgress() = 0;
+  virtual void OnEnd(PathEnd end) = 0;
+};
+
+// A running path. Cancel may be called from any thread, also after the end; OnEnd still comes.
+class PathCall {
+ public:
+  virtual ~PathCall() = default;
+  virtual void Cancel() = 0;
+};
+
+// What a verifier says of itself.
+struct VerifierFacts {
+  int32_t protocol_version = 0;
+  std::string fingerprint;
+  std::string projection_hash;
+  std::string model_name;
+  int32_t vocabulary_size = 0;
+  int32_t context_length = 0;
+  int32_t max_tree_nodes = 0;
+};
+
+// What a drafter says of itself.
+struct DrafterFacts {
+  int32_t protocol_version = 0;
+  std::string proposer;
+  std::string projection_hash;
+  std::string verifier_fingerprint;
+  bool ready = false;
+};
+
+// Shared ownership: a call lives until both its network side and its request are done with it.
+class DrafterClient {
+ public:
+  virtual ~DrafterClient() = default;
+  virtual const std::string& address() const = 0;
+  // Waits for the answer, at most `timeout`.
+  virtual absl::StatusOr<DrafterFacts> GetInfo(absl::Duration timeout) = 0;
+  virtual std::shared_ptr<PathCall> Speculate(const PathStart& start,
+                                              std::shared_ptr<PathListener> listener) = 0;
+};
+
+class VerifierClient {
+ public:
+  virtual ~VerifierClient() = default;
+  virtual const std::string& address() const = 0;
+  virtual absl::StatusOr<VerifierFacts> GetInfo(absl::Duration timeout) = 0;
+  // Plain decoding to the end of the sequence.
+  virtual std::shared_ptr<PathCall> Decode(const PathStart& start,
+                                           std::shared_ptr<PathListener> listener) = 0;
+};
+
+// Knows who is usable now. Thread-safe; the clients live as long as the router.
+class Router {
+ public:
+  virtual ~Router() = default;
+  // A drafter that is ready and works with `verifier`, or null.
+  virtual DrafterClient* ChooseDrafter(const VerifierClient& verifier) = 0;
+  // A verifier with this fingerprint that is not among `failed`, or null.
+  virtual VerifierClient* ChooseVerifier(const std::string& fingerprint,
+                                         const std::vector<const VerifierClient*>& failed) = 0;
+  // A path broke; do not use the peer again before it has answered a probe.
+  virtual void ReportFault(const DrafterClient& drafter) = 0;
+  virtual void ReportFault(const VerifierClient& verifier) = 0;
+};
+
+}  // namespace arborist::coordinator

@@ -1,0 +1,128 @@
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "coordinator/request_flow.h"
+
+namespace arborist::coordinator::testing {
+
+// One attempt that a flow started; the test speaks for the other side.
+struct FakeCall : PathCall {
+  PathStart start;
+  std::shared_ptr<PathListener> listener;
+  bool cancelled = false;
+
+  void Cancel() override { cancelled = true; }
+
+  // Sends tokens [begin, end) of `script`, which is the whole right answer.
+  void Send(const std::vector<TokenId>& script, int begin, int end,
+            FinishReason finish = FinishReason::kNone) {
+    TokenRun run;
+    run.epoch = start.epoch;
+    run.first_position = static_cast<int64_t>(start.prompt.size()) + begin;
+    run.tokens.assign(script.begin() + begin, script.begin() + end);
+    run.verified_nodes = 7;
+    run.accepted = end - begin - 1;
+    run.finish = finish;
+    listener->OnRun(std::move(run));
+  }
+  void End(absl::Status status, const std::string& origin = "", const std::string& reason = "") {
+    listener->OnEnd({std::move(status), origin, reason});
+  }
+};
+
+template <typename Base>
+struct FakeClient : Base {
+  explicit FakeClient(std::string name) : name_(std::move(name)) {}
+  const std::string& address() const override { return name_; }
+
+  std::vector<std::shared_ptr<FakeCall>> calls;
+  FakeCall& last() { return *calls.back(); }
+
+ protected:
+  std::shared_ptr<PathCall> Record(const PathStart& start, std::shared_ptr<PathListener> listener) {
+    auto call = std::make_shared<FakeCall>();
+    call->start = start;
+    call->listener = std::move(listener);
+    calls.push_back(call);
+    return call;
+  }
+
+ private:
+  std::string name_;
+};
+
+struct FakeDrafter : FakeClient<DrafterClient> {
+  using FakeClient::FakeClient;
+  absl::StatusOr<DrafterFacts> facts = absl::UnavailableError("no facts");
+  absl::StatusOr<DrafterFacts> GetInfo(absl::Duration) override { return facts; }
+  std::shared_ptr<PathCall> Speculate(const PathStart& start,
+                                      std::shared_ptr<PathListener> listener) override {
+    return Record(start, std::move(listener));
+  }
+};
+
+struct FakeVerifier : FakeClient<VerifierClient> {
+  using FakeClient::FakeClient;
+  absl::StatusOr<VerifierFacts> facts = absl::UnavailableError("no facts");
+  absl::StatusOr<VerifierFacts> GetInfo(absl::Duration) override { return facts; }
+  std::shared_ptr<PathCall> Decode(const PathStart& start, std::shared_ptr<PathListener> listener) override {
+    return Record(start, std::move(listener));
+  }
+};
+
+struct FakeRouter : Router {
+  FakeDrafter drafter{"drafter"};
+  FakeVerifier first{"verifier-1"};
+  FakeVerifier second{"verifier-2"};
+  bool has_drafter = true;
+  int verifiers = 1;
+  std::vector<std::string> faults;
+
+  DrafterClient* ChooseDrafter(const VerifierClient&) override { return has_drafter ? &drafter : nullptr; }
+  VerifierClient* ChooseVerifier(const std::string& fingerprint,
+                                 const std::vector<const VerifierClient*>& failed) override {
+    EXPECT_EQ(fingerprint, "print");
+    FakeVerifier* all[] = {&first, &second};
+    for (int i = 0; i < verifiers; ++i) {
+      if (std::find(failed.begin(), failed.end(), all[i]) == failed.end()) {
+        return all[i];
+      }
+    }
+    return nullptr;
+  }
+  void ReportFault(const DrafterClient& peer) override { faults.push_back(peer.address()); }
+  void ReportFault(const VerifierClient& peer) override { faults.push_back(peer.address()); }
+};
+
+struct RecordingSink : AnswerSink {
+  std::string text;
+  std::vector<std::string> pieces;
+  std::vector<TokenId> tokens;
+  int finished = 0;
+  int failed = 0;
+  Answer answer;
+  PathEnd error;
+
+  void OnChunk(std::string piece, std::vector<TokenId> ids) override {
+    EXPECT_EQ(finished + failed, 0) << "a chunk after the end";
+    text += piece;
+    pieces.push_back(std::move(piece));
+    tokens.insert(tokens.end(), ids.begin(), ids.end());
+  }
+  void OnFinish(const Answer& got) override {
+    ++finished;
+    answer = got;
+  }
+  void OnError(const PathEnd& got) override {
+    ++failed;
+    error = got;
+  }
+};
+
+}  // namespace arborist::coordinator::testing
