@@ -12,9 +12,9 @@ namespace arborist::kernels {
 struct LinearPerHeadArgs {
   const float* x = nullptr;  // [tokens, heads, inputs], strided
   int64_t x_row_stride = 0;
-  int64_t x_head_stride = 0;
-  WeightView weight;     // [heads * outputs, inputs]
-  float* out = nullptr;  // [tokens, heads, outputs], strided
+  int64_t x_head_stride = 0;  // 0: every head reads the same input, as the target's q_pe does
+  WeightView weight;          // [heads * outputs, inputs]
+  float* out = nullptr;       // [tokens, heads, outputs], strided
   int64_t out_row_stride = 0;
   int64_t out_head_stride = 0;
   int64_t tokens = 0;
