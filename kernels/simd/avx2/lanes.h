@@ -109,4 +109,28 @@ inline Lanes16 Pow2(Lanes16 n) {
           _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n.high), bias), 23))};
 }
 
+// Lanes (l, l+8) added: the first step of Sum().
+struct Half8 {
+  __m256 v;
+};
+inline Half8 Fold(Lanes16 a) { return {_mm256_add_ps(a.low, a.high)}; }
+// out[i] = the rest of Sum() of h[i]: (l, l+4), (l, l+2), (l, l+1), for eight at once.
+inline void Sum8(const Half8 (&h)[8], float* out) {
+  // Pairs of vectors (0, 4), (1, 5), (2, 6), (3, 7) end in the two 128-bit halves of the result in order.
+  const auto join4 = [](__m256 a, __m256 b) {
+    return _mm256_add_ps(_mm256_permute2f128_ps(a, b, 0x20), _mm256_permute2f128_ps(a, b, 0x31));
+  };
+  const __m256 a = join4(h[0].v, h[4].v);
+  const __m256 b = join4(h[1].v, h[5].v);
+  const __m256 c = join4(h[2].v, h[6].v);
+  const __m256 d = join4(h[3].v, h[7].v);
+  const __m256 ab = _mm256_add_ps(_mm256_shuffle_ps(a, b, 0x44), _mm256_shuffle_ps(a, b, 0xee));
+  const __m256 cd = _mm256_add_ps(_mm256_shuffle_ps(c, d, 0x44), _mm256_shuffle_ps(c, d, 0xee));
+  _mm256_storeu_ps(out, _mm256_add_ps(_mm256_shuffle_ps(ab, cd, 0x88), _mm256_shuffle_ps(ab, cd, 0xdd)));
+}
+
+// Rows and outputs of a register tile that leave no accumulator in memory.
+inline constexpr int kTileRows = 2;
+constexpr int TileOutputs(int rows) { return rows == 1 ? 4 : 2; }
+
 }  // namespace arborist::kernels::ARBORIST_ISA

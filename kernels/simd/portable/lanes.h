@@ -101,4 +101,27 @@ inline Lanes16 Pow2(const Lanes16& n) {
   });
 }
 
+// Lanes (l, l+8) added: the first step of Sum().
+struct Half8 {
+  float v[8];
+};
+inline Half8 Fold(const Lanes16& a) {
+  Half8 half;
+  for (int i = 0; i < 8; ++i) {
+    half.v[i] = a.v[i] + a.v[i + 8];
+  }
+  return half;
+}
+// out[i] = the rest of Sum() of h[i]: (l, l+4), (l, l+2), (l, l+1), for eight at once.
+inline void Sum8(const Half8 (&h)[8], float* out) {
+  for (int i = 0; i < 8; ++i) {
+    const float* v = h[i].v;
+    out[i] = ((v[0] + v[4]) + (v[2] + v[6])) + ((v[1] + v[5]) + (v[3] + v[7]));
+  }
+}
+
+// Rows and outputs of a register tile that leave no accumulator in memory.
+inline constexpr int kTileRows = 1;
+constexpr int TileOutputs(int) { return 1; }
+
 }  // namespace arborist::kernels::ARBORIST_ISA
