@@ -12,7 +12,11 @@ namespace arborist::kernels {
 // and the block keys [block_begin[i], block_end[i]). A full layer is not causal ([0, context) and [0,
 // block)); a sliding layer is causal and windowed, which the caller expresses by these ranges
 // (tests/golden/README.md says where the rule is from). Query head h uses key/value head h / (heads /
-// kv_heads). Softmax in the order context then block, ascending.
+// kv_heads). Softmax in the order context then block, ascending: chunks of 64 of the query's visible keys,
+// each reduced and then merged in ascending order as in tree_attention_mla, so a query is a function of its
+// visible keys alone.
+inline constexpr int64_t kMaxGqaHeadDim = 256;
+
 struct BlockAttentionGqaArgs {
   View3<const float> query;              // [block, heads, head_dim], rope applied
   const float* context_key = nullptr;    // [context, kv_heads, head_dim]

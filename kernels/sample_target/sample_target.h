@@ -15,7 +15,8 @@ namespace arborist::kernels {
 struct SamplingParams {
   float temperature = 0;  // 0 = greedy (the rest is ignored); else > 0 and finite
   int32_t top_k = 0;      // 0 = off; exactly k are kept, lowest ids at the threshold
-  // (0, 1]; 1 = off. Smallest set by (logit, lower id) of the top-k set with mass >= p * mass of the top-k set.
+  // (0, 1]; 1 = off. Smallest set by (logit, lower id) of the top-k set with mass >= p * mass of the top-k
+  // set.
   float top_p = 1;
   float min_p = 0;  // [0, 1]; 0 = off. Keeps p >= min_p * max p of the temperature-scaled full softmax
   uint64_t seed = 0;
@@ -26,10 +27,17 @@ struct SamplingParams {
 // the edge: inside a step one bad request would fail its neighbours.
 absl::Status ValidateSamplingParams(const SamplingParams& params);
 
-// chosen[i] = argmax_v( logits[i, v] / T + gumbel(seed, sample_index, position[i], v) ) over the truncated
-// set. position[i] is the 0-based index in prompt + output of the token being chosen: the row's own position
-// + 1. Thresholds by radix passes with integer counts and 64-bit fixed-point mass: free of order, tiling and
-// rank count.
+// chosen[i] = argmax_v( y[i, v] + gumbel(seed, sample_index, position[i], v) ) over the truncated set, where
+// y = (logits - max_v logits) / T: the same token as with logits / T, and no temperature overflows.
+// position[i] is the 0-based index in prompt + output of the token being chosen: the row's own position + 1.
+// Thresholds by radix passes with integer counts and 64-bit fixed-point mass (sampling_rule.h): free of
+// order, tiling and rank count.
+//
+// log_prob[i] = (logits[chosen] - max) - log(sum_v exp(logits[v] - max)), the sum in 16 lanes as in linear.h
+// (lane l adds v = l, l+16, ... in ascending order), exp and log from exact_math.
+//
+// Later steps of the order come before `temperature` and act on the logits (bias, allowed-token mask,
+// penalties): they change the row that this kernel sees, but log_prob stays that of the raw row.
 struct SampleTargetArgs {
   View2<const float> logits;          // [rows, vocabulary]
   View1<const int32_t> position;      // [rows]

@@ -1,0 +1,65 @@
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "common/base/status_macros.h"
+#include "kernels/tree_attention_mla/tree_attention_mla.h"
+
+namespace arborist::kernels::reference {
+namespace {
+
+// The row's keys in position order.
+std::vector<const float*> Keys(const TreeAttentionMlaArgs& args, int64_t row) {
+  const int64_t width = args.latent + args.rope;
+  std::vector<const float*> keys;
+  const int32_t* page = args.page_table.row(args.sequence[row]);
+  for (int32_t block = 0; block < args.prefix_blocks[row]; ++block) {
+    for (int offset = 0; offset < kPageRows; ++offset) {
+      keys.push_back(args.cache + (static_cast<int64_t>(page[block]) * kPageRows + offset) * width);
+    }
+  }
+  for (int32_t key = 0; key < args.tail_count[row]; ++key) {
+    keys.push_back(args.cache + args.tail_slot.row(row)[key] * width);
+  }
+  return keys;
+}
+
+void Attend(const TreeAttentionMlaArgs& args, const std::vector<const float*>& keys, const float* query,
+            float* out) {
+  std::vector<double> score;
+  for (const float* key : keys) {
+    double dot = 0;
+    for (int64_t c = 0; c < args.latent + args.rope; ++c) {
+      dot += static_cast<double>(query[c]) * static_cast<double>(key[c]);
+    }
+    score.push_back(dot * static_cast<double>(args.scale));
+  }
+  const double max = *std::max_element(score.begin(), score.end());
+  double sum = 0;
+  for (double& value : score) {
+    value = std::exp(value - max);
+    sum += value;
+  }
+  for (int64_t c = 0; c < args.latent; ++c) {
+    double value = 0;
+    for (size_t key = 0; key < keys.size(); ++key) {
+      value += score[key] * static_cast<double>(keys[key][c]);
+    }
+    out[c] = static_cast<float>(value / sum);
+  }
+}
+
+}  // namespace
+
+absl::Status TreeAttentionMla(const TreeAttentionMlaArgs& args, StreamView /*stream*/) {
+  RETURN_IF_ERROR(ValidateTreeAttentionMla(args));
+  for (int64_t row = 0; row < args.query.rows; ++row) {
+    const std::vector<const float*> keys = Keys(args, row);
+    for (int64_t head = 0; head < args.query.heads; ++head) {
+      Attend(args, keys, args.query.at(row, head), args.out.at(row, head));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace arborist::kernels::reference
