@@ -1,116 +1,18 @@
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
-#include <condition_variable>
+#include <chrono>
+#include <functional>
 #include <limits>
-#include <mutex>
+#include <random>
 #include <thread>
+#include <vector>
 
-#include "verifier/testing/drive.h"
-#include "verifier/testing/test_verifier.h"
+#include "verifier/testing/lifecycle_support.h"
 
 namespace arborist::verifier {
 namespace {
-
-using testing::HasSubstr;
-
-constexpr int kVocabulary = 64;
-
-OpenArgs Request(const std::string& id, int prompt_tokens = 20, int max_tokens = 30, int tree_nodes = 8) {
-  return MakeOpen(id, RandomTokens(prompt_tokens, kVocabulary, 3), max_tokens, tree_nodes);
-}
-
-TokenTree Chain(TokenId root, int nodes) {
-  TokenTree tree = TokenTree::RootOnly(root);
-  for (int i = 0; i < nodes; ++i) {
-    tree.token.push_back(TokenId{1});
-    tree.parent.push_back(i);
-    tree.score.push_back(-1.0f - static_cast<float>(i));
-  }
-  return tree;
-}
-
-void ExpectError(const absl::Status& status, absl::StatusCode code, const std::string& text) {
-  EXPECT_EQ(status.code(), code) << status;
-  EXPECT_THAT(std::string(status.message()), HasSubstr(text));
-}
-
-// Holds the step thread inside a forward pass until it is opened.
-class Gate {
- public:
-  WrappedModel::Before hook() {
-    return [this](StepBatch&, KvPlanes&) {
-      std::unique_lock lock(mutex_);
-      ++arrived_;
-      changed_.notify_all();
-      changed_.wait(lock, [this] { return open_; });
-      return absl::OkStatus();
-    };
-  }
-  void WaitArrived() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return arrived_ > 0; });
-  }
-  void Open() {
-    const std::lock_guard lock(mutex_);
-    open_ = true;
-    changed_.notify_all();
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  int arrived_ = 0;
-  bool open_ = false;
-};
-
-void ExpectAllPagesFree(TestVerifier& verifier) {
-  EXPECT_EQ(verifier->free_pages(), verifier->total_pages());
-}
-
-TEST(LifecycleTest, OpenRefusesWhatCanNeverRunAndNamesTheField) {
-  TestVerifier verifier({});
-  RecordingSink sink;
-  const auto refused = [&](const std::function<void(OpenArgs&)>& spoil) {
-    OpenArgs args = Request("r");
-    spoil(args);
-    return verifier->Open(std::move(args), &sink).status();
-  };
-  constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
-  ExpectError(refused([](OpenArgs& a) { a.prompt.clear(); }), kInvalid, "prompt has 0 tokens");
-  ExpectError(refused([](OpenArgs& a) { a.prompt[3] = TokenId{64}; }), kInvalid,
-              "prompt[3]=64, expected an id in");
-  ExpectError(refused([](OpenArgs& a) { a.output_so_far = {TokenId{-1}}; }), kInvalid, "output_so_far[0]=-1");
-  ExpectError(refused([](OpenArgs& a) { a.max_tokens = 0; }), kInvalid, "max_tokens=0");
-  ExpectError(refused([](OpenArgs& a) {
-                a.output_so_far.assign(3, TokenId{1});
-                a.max_tokens = 3;
-              }),
-              kInvalid, "max_tokens=3, expected more than the 3 tokens");
-  ExpectError(refused([](OpenArgs& a) { a.prompt.resize(1000); }), kInvalid, "the context of 1000");
-  ExpectError(refused([](OpenArgs& a) { a.tree_nodes = 65; }), kInvalid, "tree_nodes=65");
-  ExpectError(refused([](OpenArgs& a) { a.feature_window = -1; }), kInvalid, "feature_window=-1");
-  ExpectError(refused([](OpenArgs& a) { a.sampling.temperature = -1; }), kInvalid, "temperature");
-  ExpectError(refused([](OpenArgs& a) { a.sampling.temperature = std::numeric_limits<float>::quiet_NaN(); }),
-              kInvalid, "temperature");
-  ExpectError(refused([](OpenArgs& a) { a.projection_hash = "x"; }), absl::StatusCode::kFailedPrecondition,
-              "PROJECTION_MISMATCH");
-  ExpectAllPagesFree(verifier);
-}
-
-TEST(LifecycleTest, OpenRefusesARequestLargerThanTheWholeCache) {
-  TestVerifierOptions options;
-  options.verifier.pages = 4;
-  TestVerifier verifier(std::move(options));
-  RecordingSink sink;
-  ExpectError(verifier->Open(Request("r", 200, 60, 8), &sink).status(), absl::StatusCode::kInvalidArgument,
-              "needs pages=5, expected at most 4");
-  // 200 + 49 tokens and 8 drafted rows are exactly 4 pages.
-  const Decoded decoded = DecodePlain(*verifier, Request("r", 200, 49, 8));
-  EXPECT_EQ(decoded.tokens.size(), 49u);
-  ExpectAllPagesFree(verifier);
-}
 
 TEST(LifecycleTest, AOneTokenPromptNeedsNoPrefill) {
   TestVerifier verifier({});
@@ -144,7 +46,7 @@ TEST(LifecycleTest, ProgressTellsEveryState) {
 }
 
 TEST(LifecycleTest, ASecondTreeOrDecodeIsRefusedWhileOneIsOutstanding) {
-  Gate gate;
+  StepGate gate;
   TestVerifierOptions options;
   options.before = gate.hook();
   TestVerifier verifier(std::move(options));
@@ -283,7 +185,7 @@ TEST(LifecycleTest, ADecodeOfSeveralTokensSaysWhichAnswerIsTheLast) {
 }
 
 TEST(LifecycleTest, FinishWaitsForTheRoundInFlight) {
-  Gate gate;
+  StepGate gate;
   TestVerifierOptions options;
   options.before = gate.hook();
   TestVerifier verifier(std::move(options));
@@ -303,7 +205,7 @@ TEST(LifecycleTest, FinishWaitsForTheRoundInFlight) {
 }
 
 TEST(LifecycleTest, CancelInsideAStepDropsItsResultAndFreesThePages) {
-  Gate gate;
+  StepGate gate;
   TestVerifierOptions options;
   options.before = gate.hook();
   TestVerifier verifier(std::move(options));
@@ -322,142 +224,6 @@ TEST(LifecycleTest, CancelInsideAStepDropsItsResultAndFreesThePages) {
   verifier->Finish(*handle);
 }
 
-TEST(LifecycleTest, CancelWhilePrefillingAndWhileQueuedFreesEverything) {
-  Gate gate;
-  TestVerifierOptions options;
-  options.verifier.max_sequences = 1;
-  options.before = gate.hook();
-  TestVerifier verifier(std::move(options));
-  RecordingSink prefilling;
-  RecordingSink queued;
-  const auto first = verifier->Open(Request("a", 200), &prefilling);
-  gate.WaitArrived();
-  const auto second = verifier->Open(Request("b"), &queued);
-  ASSERT_TRUE(second.ok());
-  verifier->Cancel(*first);
-  verifier->Cancel(*second);
-  gate.Open();
-  EXPECT_EQ(prefilling.WaitClosed().code(), absl::StatusCode::kCancelled);
-  EXPECT_EQ(queued.WaitClosed().code(), absl::StatusCode::kCancelled);
-  ExpectAllPagesFree(verifier);
-}
-
-TEST(LifecycleTest, ASequenceWithoutPagesWaitsUntilAnotherEnds) {
-  TestVerifierOptions options;
-  options.verifier.pages = 2;
-  TestVerifier verifier(std::move(options));
-  RecordingSink first;
-  RecordingSink second;
-  const auto holder = verifier->Open(Request("a", 60, 30), &first);
-  first.WaitReady();
-  ASSERT_TRUE(verifier->Open(Request("b", 60, 30), &second).ok());
-  second.WaitProgress(ProgressState::kQueued);
-  verifier->Finish(*holder);
-  second.WaitReady();
-  EXPECT_TRUE(first.closed());
-}
-
-TEST(LifecycleTest, ASmallSequencePassesALargeOneThatWaitsForPagesButNotForEver) {
-  TestVerifierOptions options;
-  options.verifier.pages = 4;
-  TestVerifier verifier(std::move(options));
-  RecordingSink holder_sink;
-  RecordingSink large_sink;
-  const auto holder = verifier->Open(Request("holder", 60, 30), &holder_sink);  // 2 pages
-  holder_sink.WaitReady();
-  const auto large = verifier->Open(Request("large", 150, 30), &large_sink);  // 3 pages
-  large_sink.WaitProgress(ProgressState::kQueued);
-  for (int i = 0; i < 8; ++i) {
-    EXPECT_EQ(DecodePlain(*verifier, Request("small", 5, 3)).tokens.size(), 3u);
-  }
-  RecordingSink ninth_sink;
-  const auto ninth = verifier->Open(Request("ninth", 5, 3), &ninth_sink);
-  ninth_sink.WaitProgress(ProgressState::kQueued);
-  verifier->Finish(*holder);
-  large_sink.WaitReady();
-  ninth_sink.WaitReady();
-  verifier->Cancel(*large);
-  verifier->Cancel(*ninth);
-  (void)large_sink.WaitClosed();
-  (void)ninth_sink.WaitClosed();
-  ExpectAllPagesFree(verifier);
-}
-
-TEST(LifecycleTest, AFullQueueIsResourceExhausted) {
-  TestVerifierOptions options;
-  options.verifier.max_sequences = 1;
-  options.verifier.max_queue = 1;
-  TestVerifier verifier(std::move(options));
-  RecordingSink first;
-  RecordingSink second;
-  RecordingSink third;
-  ASSERT_TRUE(verifier->Open(Request("a"), &first).ok());
-  first.WaitReady();
-  ASSERT_TRUE(verifier->Open(Request("b"), &second).ok());
-  ExpectError(verifier->Open(Request("c"), &third).status(), absl::StatusCode::kResourceExhausted,
-              "queue has 1 sequences");
-  verifier.Destroy();
-  EXPECT_EQ(first.WaitClosed().code(), absl::StatusCode::kUnavailable);
-  EXPECT_EQ(second.WaitClosed().code(), absl::StatusCode::kUnavailable);
-}
-
-TEST(LifecycleTest, AHigherEpochTakesOverAndALowerOneIsRefused) {
-  std::atomic<int> prompt_rows = 0;
-  TestVerifierOptions options;
-  options.before = [&](StepBatch& batch, KvPlanes&) {
-    prompt_rows += batch.rows - static_cast<int>(batch.logits_row.size());
-    return absl::OkStatus();
-  };
-  TestVerifier verifier(std::move(options));
-  OpenArgs args = Request("r", 100, 40);
-  const Decoded plain = DecodePlain(*verifier, args);
-
-  RecordingSink old;
-  args.epoch = 3;
-  const auto handle = verifier->Open(args, &old);
-  ASSERT_TRUE(verifier->SubmitDecode(*handle, 1, 10).ok());
-  for (int i = 0; i < 10; ++i) {
-    ASSERT_TRUE(old.TakeCommitted().has_value());
-  }
-  prompt_rows = 0;
-  args.epoch = 2;
-  RecordingSink refused;
-  ExpectError(verifier->Open(args, &refused).status(), absl::StatusCode::kFailedPrecondition, "epoch=2");
-  args.epoch = 4;
-  args.output_so_far.assign(plain.tokens.begin(), plain.tokens.begin() + 10);
-  const Decoded rest = DecodePlain(*verifier, args);
-  ExpectError(old.WaitClosed(), absl::StatusCode::kAborted, "taken over by epoch 4");
-  EXPECT_EQ(rest.tokens, std::vector<TokenId>(plain.tokens.begin() + 10, plain.tokens.end()));
-  EXPECT_EQ(prompt_rows, 0) << "all of the prefix was in the pages";
-  ExpectError(verifier->SubmitDecode(*handle, 2, 1), absl::StatusCode::kFailedPrecondition, "has ended");
-  ExpectAllPagesFree(verifier);
-}
-
-TEST(LifecycleTest, ATakeoverThatNeedsMorePagesThanThereAreQueues) {
-  TestVerifierOptions options;
-  options.verifier.pages = 4;
-  TestVerifier verifier(std::move(options));
-  RecordingSink first;
-  RecordingSink other;
-  RecordingSink larger;
-  ASSERT_TRUE(verifier->Open(Request("a", 60, 30), &first).ok());
-  first.WaitReady();
-  const auto holder = verifier->Open(Request("b", 60, 30), &other);
-  other.WaitReady();
-  OpenArgs args = Request("a", 60, 90);
-  args.epoch = 2;
-  const auto handle = verifier->Open(args, &larger);
-  ASSERT_TRUE(handle.ok());
-  EXPECT_EQ(first.WaitClosed().code(), absl::StatusCode::kAborted);
-  larger.WaitProgress(ProgressState::kQueued);
-  EXPECT_EQ(verifier->free_pages(), 2);
-  verifier->Cancel(*holder);
-  larger.WaitReady();
-  verifier->Cancel(*handle);
-  (void)larger.WaitClosed();
-  ExpectAllPagesFree(verifier);
-}
-
 TEST(LifecycleTest, AFailedStepEndsItsSequencesAndTheNextOneWorks) {
   std::atomic<bool> fail = true;
   TestVerifierOptions options;
@@ -472,7 +238,7 @@ TEST(LifecycleTest, AFailedStepEndsItsSequencesAndTheNextOneWorks) {
 }
 
 TEST(LifecycleTest, NonFiniteLogitsEndOneSequenceAndSpareItsNeighbours) {
-  Gate gate;
+  StepGate gate;
   const auto hold = gate.hook();
   TestVerifierOptions options;
   options.before = [&](StepBatch& batch, KvPlanes& planes) { return hold(batch, planes); };
@@ -518,7 +284,7 @@ TEST(LifecycleTest, DestructionClosesEverySequenceAsUnavailable) {
 }
 
 TEST(LifecycleTest, IdleIsNeverStalledAndAHeldStepIs) {
-  Gate gate;
+  StepGate gate;
   TestVerifierOptions options;
   options.before = gate.hook();
   TestVerifier verifier(std::move(options));
@@ -532,46 +298,6 @@ TEST(LifecycleTest, IdleIsNeverStalledAndAHeldStepIs) {
   sink.WaitReady();
   verifier->Cancel(*handle);
   (void)sink.WaitClosed();
-}
-
-TEST(LifecycleTest, OwnersThatComeAndGoInEveryWayLeaveNoPageBehind) {
-  TestVerifierOptions options;
-  options.verifier.pages = 12;
-  options.verifier.max_queue = 64;
-  TestVerifier verifier(std::move(options));
-  std::vector<std::thread> owners;
-  for (int owner = 0; owner < 6; ++owner) {
-    owners.emplace_back([&, owner] {
-      std::mt19937 random(static_cast<unsigned>(owner));
-      for (int i = 0; i < 40; ++i) {
-        OpenArgs args = Request("key" + std::to_string(random() % 4), 1 + static_cast<int>(random() % 90));
-        args.epoch = i * 6 + owner;
-        RecordingSink sink;
-        const TokenId root = args.prompt.back();
-        const auto handle = verifier->Open(std::move(args), &sink);
-        if (!handle.ok()) {
-          continue;
-        }
-        const auto how = random() % 4;
-        if (how == 0) {
-          sink.WaitReady();
-          (void)verifier->SubmitTree(*handle, 1, Chain(root, 8));
-        } else if (how == 1) {
-          (void)verifier->SubmitDecode(*handle, 1, 1 + static_cast<int>(random() % 40));
-        }
-        if (random() % 2 == 0) {
-          verifier->Cancel(*handle);
-        } else {
-          verifier->Finish(*handle);
-        }
-        (void)sink.WaitClosed();
-      }
-    });
-  }
-  for (std::thread& owner : owners) {
-    owner.join();
-  }
-  ExpectAllPagesFree(verifier);
 }
 
 }  // namespace

@@ -183,81 +183,120 @@ void CheckTextIsTheSame(const Subject& subject, int tokens) {
   EXPECT_EQ(verifier->free_pages(), verifier->total_pages());
 }
 
-void CheckNodeEqualsRootOnlyStep(Model& model, int longest) {
-  const int64_t vocabulary = model.config().vocab_size;
-  const int pages = static_cast<int>(KvCache::PagesFor(longest + kTreeNodes + 1));
-  KvCache cache(model.config().layers, pages, model.config().latent_row(), 0, 1, 1);
-  SequencePages own = cache.pool().NewSequence();
-  ASSERT_TRUE(own.Resize(pages));
-  StepBatch batch;
-  batch.Reserve(model.max_rows(), 1, pages);
-  std::mt19937_64 random(std::random_device{}());
-  const std::vector<TokenId> prefix = RandomTokens(longest, static_cast<int>(vocabulary), random());
-  for (int first = 0; first < longest; first += model.max_rows()) {
-    batch.Clear();
-    const int rows = std::min(model.max_rows(), longest - first);
-    AppendChunk(own.table(), first, std::span(prefix).subspan(first, rows), batch);
-    ASSERT_TRUE(model.Forward(batch, cache.planes()).ok());
+namespace {
+
+// One sequence's pages under a bare model.
+class Bench {
+ public:
+  Bench(Model& model, int rows)
+      : model_(model),
+        pages_(static_cast<int>(KvCache::PagesFor(rows))),
+        cache_(model.config().layers, pages_, model.config().latent_row(), 0, 1, 1),
+        own_(cache_.pool().NewSequence()) {
+    Check(own_.Resize(pages_), "the pool is the sequence's own");
+    batch_.Reserve(model.max_rows(), 1, pages_);
   }
+
+  void Chunk(int first_position, std::span<const TokenId> tokens) {
+    for (size_t begin = 0; begin < tokens.size(); begin += static_cast<size_t>(model_.max_rows())) {
+      const size_t rows = std::min(tokens.size() - begin, static_cast<size_t>(model_.max_rows()));
+      batch_.Clear();
+      AppendChunk(own_.table(), first_position + static_cast<int>(begin), tokens.subspan(begin, rows),
+                  batch_);
+      const auto forward = model_.Forward(batch_, cache_.planes());
+      Check(forward.ok(), forward.status().ToString());
+    }
+  }
+
+  // Logits of every node.
+  std::vector<std::vector<float>> Tree(int root_position, std::span<const TokenId> token,
+                                       std::span<const int32_t> parent) {
+    batch_.Clear();
+    AppendTree(own_.table(), root_position, token, parent, batch_);
+    const auto forward = model_.Forward(batch_, cache_.planes());
+    Check(forward.ok(), forward.status().ToString());
+    std::vector<std::vector<float>> logits;
+    for (int64_t row = 0; row < forward->logits.rows; ++row) {
+      logits.emplace_back(forward->logits.row(row), forward->logits.row(row) + forward->logits.columns);
+    }
+    return logits;
+  }
+
+  // All layers' K/V of a logical row.
+  std::vector<float> Keys(int logical_row) {
+    const int64_t width = cache_.planes().latent_row();
+    std::vector<float> keys;
+    for (int layer = 0; layer < model_.config().layers; ++layer) {
+      const float* row = cache_.planes().latent(layer) + SlotOf(own_.table(), logical_row) * width;
+      keys.insert(keys.end(), row, row + width);
+    }
+    return keys;
+  }
+
+ private:
+  Model& model_;
+  int pages_;
+  KvCache cache_;
+  SequencePages own_;
+  StepBatch batch_;
+};
+
+// Root positions where a row's keys change hands: blocks of 64 and splits of 1024, shifted by the 63 of the
+// exact rule.
+std::vector<int> RootsAroundBoundaries(int longest) {
   std::vector<int> roots;
   for (int boundary = 64; boundary < longest + 64; boundary += boundary < 256 ? 64 : 256) {
-    for (const int root :
-         {boundary - 64, boundary - 3, boundary - 2, boundary - 1, boundary + 62, boundary + 63}) {
-      if (root < longest) {
-        roots.push_back(root);
+    for (const int shift : {-64, -3, -2, -1, 62, 63}) {
+      if (boundary + shift < longest) {
+        roots.push_back(boundary + shift);
       }
     }
   }
+  return roots;
+}
+
+bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+void CheckTreeAt(int root, int vocabulary, std::mt19937_64& random, Bench& bench) {
+  const std::vector<TokenId> token = RandomTokens(kTreeNodes + 1, vocabulary, random());
+  std::vector<int32_t> parent = {-1};
+  for (int i = 1; i <= kTreeNodes; ++i) {
+    parent.push_back(i - 1 - static_cast<int32_t>(random() % static_cast<uint64_t>(std::min(i, 4))));
+  }
+  const auto logits = bench.Tree(root, token, parent);
+  std::vector<std::vector<float>> keys;
+  for (int i = 0; i <= kTreeNodes; ++i) {
+    keys.push_back(bench.Keys(root + i));
+  }
+  for (const int node : {0, 1, 2, 1 + static_cast<int>(random() % kTreeNodes), kTreeNodes}) {
+    std::vector<TokenId> path;
+    for (int ancestor = parent[node]; ancestor >= 0; ancestor = parent[ancestor]) {
+      path.insert(path.begin(), token[ancestor]);
+    }
+    const int position = root + static_cast<int>(path.size());
+    bench.Chunk(root, path);
+    const TokenId alone[] = {token[node]};
+    const int32_t no_parent[] = {-1};
+    ASSERT_TRUE(SameBits(bench.Tree(position, alone, no_parent)[0], logits[node]))
+        << "logits, root at " << root << ", node " << node << " at depth " << path.size();
+    ASSERT_TRUE(SameBits(bench.Keys(position), keys[node])) << "K/V, root at " << root << ", node " << node;
+  }
+}
+
+}  // namespace
+
+void CheckNodeEqualsRootOnlyStep(Model& model, int longest) {
+  const auto vocabulary = static_cast<int>(model.config().vocab_size);
+  std::mt19937_64 random(std::random_device{}());
+  Bench bench(model, longest + kTreeNodes + 1);
+  bench.Chunk(0, RandomTokens(longest, vocabulary, random()));
+  std::vector<int> roots = RootsAroundBoundaries(longest);
   // From the longest down: a tree overwrites the rows after its root.
   std::sort(roots.rbegin(), roots.rend());
-  const auto kv = [&](int logical) {
-    std::vector<float> rows;
-    for (int layer = 0; layer < model.config().layers; ++layer) {
-      const float* row =
-          cache.planes().latent(layer) + SlotOf(own.table(), logical) * cache.planes().latent_row();
-      rows.insert(rows.end(), row, row + cache.planes().latent_row());
-    }
-    return rows;
-  };
   for (const int root : roots) {
-    const std::vector<TokenId> token = RandomTokens(kTreeNodes + 1, static_cast<int>(vocabulary), random());
-    std::vector<int32_t> parent = {-1};
-    for (int i = 1; i <= kTreeNodes; ++i) {
-      parent.push_back(static_cast<int32_t>(i - 1 - static_cast<int>(random() % std::min(i, 4))));
-    }
-    batch.Clear();
-    AppendTree(own.table(), root, token, parent, batch);
-    auto forward = model.Forward(batch, cache.planes());
-    ASSERT_TRUE(forward.ok()) << forward.status();
-    std::vector<std::vector<float>> logits;
-    std::vector<std::vector<float>> keys;
-    for (int i = 0; i <= kTreeNodes; ++i) {
-      logits.emplace_back(forward->logits.row(i), forward->logits.row(i) + vocabulary);
-      keys.push_back(kv(root + i));
-    }
-    for (const int node : {0, 1, 2, 1 + static_cast<int>(random() % kTreeNodes), kTreeNodes}) {
-      std::vector<TokenId> path;
-      for (int ancestor = parent[node]; ancestor >= 0; ancestor = parent[ancestor]) {
-        path.insert(path.begin(), token[ancestor]);
-      }
-      const int position = root + static_cast<int>(path.size());
-      if (!path.empty()) {
-        batch.Clear();
-        AppendChunk(own.table(), root, path, batch);
-        ASSERT_TRUE(model.Forward(batch, cache.planes()).ok());
-      }
-      const TokenId alone[] = {token[node]};
-      const int32_t no_parent[] = {-1};
-      batch.Clear();
-      AppendTree(own.table(), position, alone, no_parent, batch);
-      forward = model.Forward(batch, cache.planes());
-      ASSERT_TRUE(forward.ok()) << forward.status();
-      ASSERT_EQ(std::memcmp(forward->logits.row(0), logits[node].data(), vocabulary * sizeof(float)), 0)
-          << "logits, root at " << root << ", node " << node << " at depth " << path.size();
-      const std::vector<float> key = kv(position);
-      ASSERT_EQ(std::memcmp(key.data(), keys[node].data(), key.size() * sizeof(float)), 0)
-          << "K/V, root at " << root << ", node " << node;
-    }
+    CheckTreeAt(root, vocabulary, random, bench);
   }
 }
 
