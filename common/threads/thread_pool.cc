@@ -24,43 +24,55 @@ void Pause() {
 #endif
 }
 
+// Returns once `word` is no longer `old`: spins, then sleeps until the writer notifies.
+template <typename T>
+void AwaitChange(const std::atomic<T>& word, T old) {
+  for (int spin = 0; word.load(std::memory_order_acquire) == old; ++spin) {
+    if (spin < kSpins) {
+      Pause();
+    } else {
+      word.wait(old, std::memory_order_acquire);
+    }
+  }
+}
+
+// A worker's order book, on a cache line of its own: only the workers that a loop needs are called, so the
+// others sleep on and never look at a loop that is not theirs.
+struct alignas(64) Orders {
+  std::atomic<uint32_t> calls{0};  // bumped once for every loop of this worker, and once to stop
+};
+
 }  // namespace
 
 struct ThreadPool::State {
-  std::atomic<uint32_t> generation{0};  // bumped once for every loop; workers wait on it
-  std::atomic<int> running{0};          // workers that have not finished the loop yet
+  explicit State(int threads) : orders(static_cast<size_t>(threads)) {}
+
+  std::vector<Orders> orders;   // [threads]; the caller's is unused
+  std::atomic<int> running{0};  // called workers that have not finished yet
   std::atomic<bool> stop{false};
+  // The loop. Written before `calls` is bumped (release) and read after (acquire); written again only after
+  // `running` was seen at 0, that is after every reader is done.
   int64_t count = 0;
   int parts = 0;
   RangeFunction function = nullptr;
   const void* body = nullptr;
   std::vector<std::thread> workers;
 
-  void RunPart(int part) {
-    const int64_t begin = count * part / parts;
-    const int64_t end = count * (part + 1) / parts;
-    if (begin < end) {
-      function(body, begin, end, part);
-    }
+  void Call(int worker) {
+    orders[static_cast<size_t>(worker)].calls.fetch_add(1, std::memory_order_release);
+    orders[static_cast<size_t>(worker)].calls.notify_one();
   }
 
+  void RunPart(int part) const { function(body, count * part / parts, count * (part + 1) / parts, part); }
+
   void WorkerLoop(int worker) {
-    uint32_t seen = 0;
-    while (true) {
-      for (int spin = 0; generation.load(std::memory_order_acquire) == seen; ++spin) {
-        if (spin < kSpins) {
-          Pause();
-        } else {
-          generation.wait(seen, std::memory_order_acquire);
-        }
-      }
-      ++seen;  // one generation at a time: the next loop starts only after every worker has left this one
+    const std::atomic<uint32_t>& calls = orders[static_cast<size_t>(worker)].calls;
+    for (uint32_t seen = 0;; ++seen) {  // one call at a time: the next comes only after this one is done
+      AwaitChange(calls, seen);
       if (stop.load(std::memory_order_relaxed)) {
         return;
       }
-      if (worker < parts) {
-        RunPart(worker);
-      }
+      RunPart(worker);
       if (running.fetch_sub(1, std::memory_order_acq_rel) == 1) {
         running.notify_one();
       }
@@ -68,8 +80,9 @@ struct ThreadPool::State {
   }
 };
 
-ThreadPool::ThreadPool(int threads) : threads_(threads), state_(std::make_unique<State>()) {
+ThreadPool::ThreadPool(int threads) : threads_(threads) {
   Check(threads >= 1, "a pool has at least the calling thread");
+  state_ = std::make_unique<State>(threads);
   for (int worker = 1; worker < threads; ++worker) {
     state_->workers.emplace_back([this, worker] { state_->WorkerLoop(worker); });
   }
@@ -77,8 +90,9 @@ ThreadPool::ThreadPool(int threads) : threads_(threads), state_(std::make_unique
 
 ThreadPool::~ThreadPool() {
   state_->stop.store(true, std::memory_order_relaxed);
-  state_->generation.fetch_add(1, std::memory_order_release);
-  state_->generation.notify_all();
+  for (int worker = 1; worker < threads_; ++worker) {
+    state_->Call(worker);
+  }
   for (std::thread& worker : state_->workers) {
     worker.join();
   }
@@ -86,7 +100,7 @@ ThreadPool::~ThreadPool() {
 
 void ThreadPool::Run(int64_t count, int64_t grain, RangeFunction function, const void* body) {
   Check(count >= 0 && grain >= 1, "a loop has count >= 0 and grain >= 1");
-  const int parts = static_cast<int>(std::min<int64_t>(threads_, (count + grain - 1) / grain));
+  const int parts = static_cast<int>(std::min<int64_t>(threads_, count / grain));
   if (parts <= 1) {
     if (count > 0) {
       function(body, 0, count, 0);
@@ -97,16 +111,13 @@ void ThreadPool::Run(int64_t count, int64_t grain, RangeFunction function, const
   state_->parts = parts;
   state_->function = function;
   state_->body = body;
-  state_->running.store(threads_ - 1, std::memory_order_relaxed);
-  state_->generation.fetch_add(1, std::memory_order_release);
-  state_->generation.notify_all();
+  state_->running.store(parts - 1, std::memory_order_relaxed);
+  for (int worker = 1; worker < parts; ++worker) {
+    state_->Call(worker);
+  }
   state_->RunPart(0);
-  for (int spin = 0, left = 0; (left = state_->running.load(std::memory_order_acquire)) != 0; ++spin) {
-    if (spin < kSpins) {
-      Pause();
-    } else {
-      state_->running.wait(left, std::memory_order_acquire);
-    }
+  for (int left = 0; (left = state_->running.load(std::memory_order_acquire)) != 0;) {
+    AwaitChange(state_->running, left);
   }
 }
 
