@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/rpc/protocol.h"
 #include "common/rpc/status_bridge.h"
 #include "common/rpc/tree_codec.h"
 #include "coordinator/sequence_codec.h"
@@ -11,7 +12,6 @@
 namespace arborist::coordinator {
 namespace {
 
-constexpr char kOrigin[] = "coordinator";
 // Encoding takes longer than a reaction may.
 constexpr size_t kLongTextBytes = 32 << 10;
 
@@ -92,7 +92,9 @@ absl::Status GenerateReactor::Resolve() {
   return absl::OkStatus();
 }
 
-void GenerateReactor::Refuse(const absl::Status& status) { outbox_.Abort(ToGrpcStatus(status, kOrigin)); }
+void GenerateReactor::Refuse(const absl::Status& status) {
+  outbox_.Abort(ToGrpcStatus(status, kCoordinatorOrigin));
+}
 
 void GenerateReactor::OnCancel() {
   std::shared_ptr<RequestFlow> flow;

@@ -226,6 +226,10 @@ void RequestFlow::PathFault(const PathEnd& end) {
     Fail(end);
     return;
   }
+  if (const FinishReason reason = Complete(); reason != FinishReason::kNone) {
+    FinishText(reason);  // the path broke after its last token, before it could say so
+    return;
+  }
   const Path broken = path_;
   path_ = Path::kNone;
   if (broken == Path::kDrafter) {
@@ -246,6 +250,24 @@ void RequestFlow::PathFault(const PathEnd& end) {
   ++state_.epoch;
   ++answer_.fallbacks;
   BeginDecode(*verifier_);
+}
+
+// What the tokens themselves say: whether they are the whole answer.
+FinishReason RequestFlow::Complete() const {
+  const std::vector<TokenId>& output = state_.output_so_far;
+  const std::vector<TokenId>& stops = state_.sampling.stop_ids;
+  if (!output.empty() && std::find(stops.begin(), stops.end(), output.back()) != stops.end()) {
+    return FinishReason::kStopId;
+  }
+  const bool full = static_cast<int64_t>(output.size()) >= state_.sampling.max_tokens;
+  return full ? FinishReason::kMaxTokens : FinishReason::kNone;
+}
+
+void RequestFlow::FinishText(FinishReason reason) {
+  if (std::string rest = text_.Flush(); !rest.empty()) {
+    sink_.OnChunk(std::move(rest), {});
+  }
+  Finish(reason);
 }
 
 void RequestFlow::Finish(FinishReason reason) {

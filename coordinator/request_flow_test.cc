@@ -3,82 +3,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-
-#include "coordinator/testing/fakes.h"
+#include "coordinator/testing/flow_fixture.h"
 
 namespace arborist::coordinator {
 namespace {
 
+using testing::ByteIds;
 using ::testing::ElementsAre;
 using testing::FakeRouter;
 using ::testing::HasSubstr;
 using testing::RecordingSink;
-
-const Tokenizer& SharedTokenizer() {
-  static const Tokenizer* tokenizer = [] {
-    auto loaded =
-        Tokenizer::Load(std::string(std::getenv("ARBORIST_SOURCE_DIR")) + "/tests/golden/tokenizer");
-    EXPECT_TRUE(loaded.ok()) << loaded.status();
-    return new Tokenizer(*std::move(loaded));
-  }();
-  return *tokenizer;
-}
-
-// One token for each byte: the tests then know where every character is cut.
-std::vector<TokenId> ByteIds(const std::string& bytes) {
-  std::vector<TokenId> out;
-  for (const char byte : bytes) {
-    for (int id = 0; id < SharedTokenizer().size(); ++id) {
-      if (SharedTokenizer().Bytes(TokenId{id}) == std::string(1, byte)) {
-        out.push_back(TokenId{id});
-        break;
-      }
-    }
-  }
-  EXPECT_EQ(out.size(), bytes.size());
-  return out;
-}
-
-class RequestFlowTest : public ::testing::Test {
- protected:
-  void Begin(Mode mode, std::vector<std::string> stops = {}) {
-    start_.request_id = "r1";
-    if (start_.prompt.empty()) {
-      start_.prompt = ByteIds("abc");
-    }
-    start_.mode = mode;
-    start_.tree_nodes = 16;
-    start_.fingerprint = "print";
-    if (start_.sampling.max_tokens == 0) {
-      start_.sampling.max_tokens = static_cast<int32_t>(script_.size());
-    }
-    settings_.vocabulary_size = SharedTokenizer().size();
-    settings_.drafters_configured = true;
-    flow_ =
-        std::make_shared<RequestFlow>(start_, std::move(stops), settings_, router_, SharedTokenizer(), sink_);
-    flow_->Start();
-  }
-
-  void ExpectWholeScript(int fallbacks) {
-    EXPECT_EQ(sink_.finished, 1);
-    EXPECT_EQ(sink_.failed, 0) << sink_.error.status;
-    EXPECT_EQ(sink_.tokens, script_);
-    EXPECT_EQ(sink_.text, SharedTokenizer().Decode(script_, true));
-    EXPECT_EQ(sink_.answer.fallbacks, fallbacks);
-    EXPECT_EQ(sink_.answer.finish, FinishReason::kMaxTokens);
-  }
-
-  int size() const { return static_cast<int>(script_.size()); }
-
-  std::vector<TokenId> script_ = ByteIds("the whole right answer");
-  PathStart start_;
-  FlowSettings settings_{
-      .peer_silence = absl::Milliseconds(300), .vocabulary_size = 0, .context_length = 1000};
-  FakeRouter router_;
-  RecordingSink sink_;
-  std::shared_ptr<RequestFlow> flow_;
-};
+using testing::RequestFlowTest;
 
 TEST_F(RequestFlowTest, ADraftersRunsBecomeTheAnswer) {
   Begin(Mode::kTree);
@@ -233,6 +168,15 @@ TEST_F(RequestFlowTest, APathThatEndsWithoutAReasonIsAFault) {
   ExpectWholeScript(1);
 }
 
+TEST_F(RequestFlowTest, APathThatBreaksAfterTheLastTokenHasFinished) {
+  Begin(Mode::kTree, {"answer!"});
+  router_.drafter.last().Send(script_, 0, size());
+  EXPECT_EQ(sink_.finished, 0);
+  router_.drafter.last().End(absl::UnavailableError("gone"));
+  EXPECT_TRUE(router_.first.calls.empty());
+  ExpectWholeScript(0);
+}
+
 TEST_F(RequestFlowTest, ALostVerifierIsReplacedByOneOfEqualFingerprint) {
   router_.verifiers = 2;
   Begin(Mode::kOff);
@@ -294,68 +238,6 @@ TEST_F(RequestFlowTest, AttemptsAreBounded) {
   }
   EXPECT_EQ(sink_.failed, 1);
   EXPECT_EQ(router_.first.calls.size(), 8u);
-}
-
-TEST_F(RequestFlowTest, AStopStringInsideARunCutsItAndCancelsThePath) {
-  Begin(Mode::kTree, {"ole r"});
-  router_.drafter.last().Send(script_, 0, 7);
-  EXPECT_EQ(sink_.text, "the wh") << "what may become the stop string is held back";
-  router_.drafter.last().Send(script_, 7, 15);
-  EXPECT_EQ(sink_.text, "the wh");
-  EXPECT_EQ(sink_.tokens, std::vector<TokenId>(script_.begin(), script_.begin() + 11));
-  EXPECT_EQ(sink_.answer.finish, FinishReason::kStopString);
-  EXPECT_EQ(sink_.answer.stop_string, "ole r");
-  EXPECT_TRUE(router_.drafter.last().cancelled);
-  EXPECT_THAT(sink_.answer.accepted_lengths, ElementsAre(7, 4));
-  router_.drafter.last().Send(script_, 15, size(), FinishReason::kMaxTokens);  // already under way
-  EXPECT_EQ(sink_.finished, 1);
-}
-
-TEST_F(RequestFlowTest, AStopStringAcrossAFailoverIsFound) {
-  Begin(Mode::kTree, {"ole r"});
-  router_.drafter.last().Send(script_, 0, 8);
-  router_.drafter.last().End(absl::UnavailableError("gone"));
-  router_.first.last().Send(script_, 8, 15);
-  EXPECT_EQ(sink_.text, "the wh");
-  EXPECT_EQ(sink_.answer.finish, FinishReason::kStopString);
-}
-
-TEST_F(RequestFlowTest, TextThatOnlyBeganAStopStringIsGivenOutAtTheEnd) {
-  Begin(Mode::kTree, {"answer!"});
-  router_.drafter.last().Send(script_, 0, size(), FinishReason::kMaxTokens);
-  ExpectWholeScript(0);
-}
-
-TEST_F(RequestFlowTest, ACharacterAcrossRunsIsGivenOutWhole) {
-  script_ = ByteIds("x\xF0\x9F\x98\x80y\xE6\xBC");
-  start_.sampling.max_tokens = size();
-  Begin(Mode::kTree);
-  router_.drafter.last().Send(script_, 0, 3);
-  EXPECT_EQ(sink_.text, "x");
-  router_.drafter.last().Send(script_, 3, 6);
-  EXPECT_EQ(sink_.text, "x\xF0\x9F\x98\x80y");
-  router_.drafter.last().Send(script_, 6, 8, FinishReason::kMaxTokens);
-  EXPECT_EQ(sink_.text, "x\xF0\x9F\x98\x80y\xEF\xBF\xBD");
-  EXPECT_EQ(sink_.tokens, script_);
-}
-
-TEST_F(RequestFlowTest, APromptThatEndsInsideACharacterIsCompletedByTheAnswer) {
-  start_.prompt = ByteIds("a\xF0\x9F\x98");
-  script_ = ByteIds("\x80!");
-  start_.sampling.max_tokens = 2;
-  Begin(Mode::kTree);
-  router_.drafter.last().Send(script_, 0, 2, FinishReason::kMaxTokens);
-  EXPECT_EQ(sink_.text, "\xF0\x9F\x98\x80!");
-}
-
-TEST_F(RequestFlowTest, TheStopIdIsTheLastTokenAndHasNoText) {
-  start_.sampling.stop_ids = {TokenId{1}, script_[3]};
-  start_.sampling.max_tokens = 100;
-  Begin(Mode::kTree);
-  router_.drafter.last().Send(script_, 0, 4, FinishReason::kStopId);
-  EXPECT_EQ(sink_.text, "the");
-  EXPECT_EQ(sink_.tokens.size(), 4u);
-  EXPECT_EQ(sink_.answer.finish, FinishReason::kStopId);
 }
 
 TEST_F(RequestFlowTest, TheContextLimitIsToldApartFromTheClientsOwnLimit) {

@@ -6,17 +6,16 @@
 #include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
 #include "common/rpc/heartbeat.h"
+#include "common/rpc/protocol.h"
 #include "common/rpc/server.h"
 #include "coordinator/config.h"
 #include "coordinator/drafter_client.h"
-#include "coordinator/sequence_codec.h"
 #include "coordinator/service.h"
 #include "coordinator/verifier_client.h"
 
 namespace arborist::coordinator {
 namespace {
 
-constexpr char kService[] = "arborist.v1.CoordinatorService";
 constexpr std::chrono::milliseconds kTick{25};
 
 std::unique_ptr<PeerRouter> MakeRouter(const Config& config) {
@@ -51,7 +50,7 @@ absl::Status Serve(const Config& config, TerminationSignal& signal) {
   Heartbeat ticker(kTick, [&] { coordinator->Tick(); });
   coordinator->router().Run([&](bool usable) {
     std::fprintf(stderr, "coordinator: %s\n", usable ? "a verifier is ready" : "no verifier is ready");
-    server->SetServing(kService, usable);
+    server->SetServing(kCoordinatorServiceName, usable);
   });
   std::fprintf(stderr, "coordinator: signal %d, draining\n", signal.Wait());
   server->Drain();

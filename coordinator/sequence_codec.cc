@@ -1,5 +1,6 @@
 #include "coordinator/sequence_codec.h"
 
+#include "common/rpc/protocol.h"
 #include "common/rpc/tree_codec.h"
 
 namespace arborist::coordinator {

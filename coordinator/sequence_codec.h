@@ -7,8 +7,6 @@
 
 namespace arborist::coordinator {
 
-inline constexpr int32_t kProtocolVersion = 1;
-
 // The flow ends a request at its deadline; the calls below it have one too, a little later, so that theirs is
 // not taken for a fault of the peer.
 inline constexpr absl::Duration kDeadlineGrace = absl::Seconds(1);

@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/rpc/protocol.h"
 #include "common/rpc/status_bridge.h"
 #include "common/rpc/tree_codec.h"
 #include "common/tokenizer/chat_template.h"
@@ -104,7 +105,8 @@ grpc::ServerUnaryReactor* CoordinatorServiceImpl::Tokenize(grpc::CallbackServerC
                                                            v1::TokenizeResponse* response) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   coordinator_.worker().Post([this, reactor, request, response] {
-    reactor->Finish(ToGrpcStatus(TokenizeInto(coordinator_.tokenizer(), *request, *response), "coordinator"));
+    reactor->Finish(
+        ToGrpcStatus(TokenizeInto(coordinator_.tokenizer(), *request, *response), kCoordinatorOrigin));
   });
   return reactor;
 }
@@ -115,7 +117,7 @@ grpc::ServerUnaryReactor* CoordinatorServiceImpl::Detokenize(grpc::CallbackServe
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   coordinator_.worker().Post([this, reactor, request, response] {
     reactor->Finish(
-        ToGrpcStatus(DetokenizeInto(coordinator_.tokenizer(), *request, *response), "coordinator"));
+        ToGrpcStatus(DetokenizeInto(coordinator_.tokenizer(), *request, *response), kCoordinatorOrigin));
   });
   return reactor;
 }
@@ -124,7 +126,7 @@ grpc::ServerUnaryReactor* CoordinatorServiceImpl::GetModel(grpc::CallbackServerC
                                                            const v1::GetModelRequest*,
                                                            v1::GetModelResponse* response) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  reactor->Finish(ToGrpcStatus(DescribeModel(coordinator_, *response), "coordinator"));
+  reactor->Finish(ToGrpcStatus(DescribeModel(coordinator_, *response), kCoordinatorOrigin));
   return reactor;
 }
 

@@ -1,0 +1,42 @@
+#include "coordinator/cli/client.h"
+
+#include <cstdio>
+#include <string_view>
+
+#include "coordinator/cli/commands.h"
+
+namespace arborist::coordinator {
+namespace {
+
+constexpr char kUsage[] =
+    "usage: arborist COMMAND [flags]      (arborist COMMAND --help lists the flags)\n"
+    "  generate    generate text and stream it\n"
+    "  model       what is served\n"
+    "  tokenize    text to token ids\n"
+    "  detokenize  token ids to text\n"
+    "  health      whether a process serves; can wait for it\n";
+
+}  // namespace
+
+int RunClient(int argc, const char* const* argv) {
+  struct Command {
+    std::string_view name;
+    int (*run)(int, const char* const*);
+  };
+  constexpr Command kCommands[] = {{"generate", GenerateCommand},
+                                   {"model", ModelCommand},
+                                   {"tokenize", TokenizeCommand},
+                                   {"detokenize", DetokenizeCommand},
+                                   {"health", HealthCommand}};
+  const std::string_view name = argc > 1 ? argv[1] : "";
+  for (const Command& command : kCommands) {
+    if (name == command.name) {
+      return command.run(argc - 1, argv + 1);
+    }
+  }
+  const bool asked = name == "--help" || name == "help";
+  std::fputs(kUsage, asked ? stdout : stderr);
+  return asked ? 0 : 2;
+}
+
+}  // namespace arborist::coordinator
