@@ -9,6 +9,10 @@ namespace {
 
 double Estimate(int32_t hits, int32_t trials) { return (hits + 0.5) / (trials + 1.0); }
 
+double Trust(int length) {
+  return length <= static_cast<int>(NgramIndex::kTrust.size()) ? NgramIndex::kTrust[length - 1] : 1.0;
+}
+
 }  // namespace
 
 // Exact for one and two tokens; for four a hash, so a match is compared token by token.
@@ -124,7 +128,7 @@ void NgramIndex::AddMatched(std::vector<NgramCandidate>& out) {
       hits += matches_[i].length == best.length ? 1 : 0;
     }
     const double escape = best.length < longest_ ? Estimate(0, trials_[longest_]) : 1.0;
-    out.push_back({best.token, std::log(Estimate(hits, trials_[best.length]) * escape)});
+    out.push_back({best.token, std::log(Estimate(hits, trials_[best.length]) * Trust(best.length) * escape)});
   }
 }
 

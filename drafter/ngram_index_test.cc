@@ -74,8 +74,11 @@ std::vector<NgramCandidate> BruteForce(const std::vector<TokenId>& tokens, const
     while (best > 0 && of_token[best] == 0) {
       --best;
     }
-    double probability = best > 0 ? (of_token[best] + 0.5) / (trials[best] + 1.0)
-                                  : (times - 1 + 0.5) / (static_cast<double>(tokens.size()) + 1.0);
+    double probability = (times - 1 + 0.5) / (static_cast<double>(tokens.size()) + 1.0);
+    if (best > 0) {
+      probability = (of_token[best] + 0.5) / (trials[best] + 1.0);
+      probability *= best == 1 ? NgramIndex::kTrust[0] : best == 2 ? NgramIndex::kTrust[1] : 1.0;
+    }
     probability *= best < longest ? 0.5 / (trials[longest] + 1.0) : 1.0;
     all.push_back({TokenId{token}, std::log(probability)});
   }
@@ -92,9 +95,10 @@ TEST(NgramIndexTest, ContinuesTheLongestEarlierContext) {
   // "1 2 3" was followed by 4, once: (1 + 1/2) / (1 + 1).
   EXPECT_EQ(found[0].token, TokenId{4});
   EXPECT_DOUBLE_EQ(found[0].log_prob, std::log(0.75));
-  // 5 never followed "1 2 3" (0.5 / 2), but "2 3" in one of two cases (1.5 / 3).
+  // 5 never followed "1 2 3" (0.5 / 2), but "2 3" in one of two cases (1.5 / 3,
+  // times the trust in two tokens).
   EXPECT_EQ(found[1].token, TokenId{5});
-  EXPECT_DOUBLE_EQ(found[1].log_prob, std::log(0.25 * 0.5));
+  EXPECT_DOUBLE_EQ(found[1].log_prob, std::log(0.5 * 0.9 * 0.25));
 }
 
 TEST(NgramIndexTest, ThePathIsPartOfTheContext) {
