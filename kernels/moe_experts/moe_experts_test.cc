@@ -1,0 +1,140 @@
+#include "kernels/moe_experts/moe_experts.h"
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <numeric>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "kernels/testing/compare.h"
+#include "kernels/testing/random_tensor.h"
+
+namespace arborist::kernels {
+namespace {
+
+using namespace testing;  // NOLINT: the test's vocabulary
+
+// Random experts and routes, and the memory behind them.
+class Experts {
+ public:
+  Experts(Random& random, DType dtype, int experts, int top_k, int64_t hidden, int64_t width,
+          int64_t shared_width, int64_t rows)
+      : top_k_(top_k),
+        hidden_(hidden),
+        width_(width),
+        shared_width_(shared_width),
+        rows_(rows),
+        x_(random.Normals(rows * hidden)) {
+    for (int e = 0; e <= experts; ++e) {
+      const int64_t w = e < experts ? width : shared_width;
+      const float scale = 1.0f / std::sqrt(static_cast<float>(hidden));
+      matrices_.push_back(std::make_unique<StoredMatrix>(random, dtype, w, hidden, scale));
+      matrices_.push_back(std::make_unique<StoredMatrix>(random, dtype, w, hidden, scale));
+      matrices_.push_back(std::make_unique<StoredMatrix>(random, dtype, hidden, w, scale));
+      const ExpertWeights weights{matrices_[3 * e]->view(), matrices_[3 * e + 1]->view(),
+                                  matrices_[3 * e + 2]->view()};
+      e < experts ? experts_.push_back(weights) : void(shared_ = weights);
+    }
+    for (int64_t t = 0; t < rows; ++t) {
+      std::vector<int32_t> ids(experts);
+      std::iota(ids.begin(), ids.end(), 0);
+      std::shuffle(ids.begin(), ids.end(), random.engine());
+      ids.resize(top_k);
+      std::sort(ids.begin(), ids.end());
+      expert_.insert(expert_.end(), ids.begin(), ids.end());
+    }
+    weight_ = random.Normals(rows * top_k);
+  }
+
+  // Rows [first, first + count) of this rank's segments.
+  MoeExpertsArgs Args(int64_t first, int64_t count, std::vector<float>& out, bool with_shared) {
+    scratch_.assign(MoeExpertsScratchBytes(count, hidden_, static_cast<int64_t>(experts_.size()), top_k_,
+                                           width_, shared_width_),
+                    std::byte{0xff});  // NaN everywhere: nothing may be read before it is written
+    out = Poisoned(count * hidden_);
+    return {.x = {x_.data() + first * hidden_, count, hidden_, hidden_},
+            .expert = {expert_.data() + first * top_k_, count, top_k_, top_k_},
+            .weight = {weight_.data() + first * top_k_, count, top_k_, top_k_},
+            .experts = experts_,
+            .shared = with_shared ? &shared_ : nullptr,
+            .full_width = width_,
+            .full_shared_width = shared_width_,
+            .first_segment = 0,
+            .segment_count = 8,
+            .out = {out.data(), count, hidden_, hidden_},
+            .scratch = {scratch_.data(), static_cast<int64_t>(scratch_.size())}};
+  }
+  int64_t hidden() const { return hidden_; }
+
+ private:
+  int top_k_;
+  int64_t hidden_, width_, shared_width_, rows_;
+  std::vector<float> x_;
+  std::vector<std::unique_ptr<StoredMatrix>> matrices_;
+  std::vector<ExpertWeights> experts_;
+  ExpertWeights shared_;
+  std::vector<int32_t> expert_;
+  std::vector<float> weight_;
+  std::vector<std::byte> scratch_;
+};
+
+TEST(MoeExpertsTest, EveryShapeAgreesWithTheOracleAndHasTheSameBitsEverywhere) {
+  Random random;
+  SCOPED_TRACE(random.seed());
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    for (const int64_t width : {8, 12, 33}) {
+      for (const int64_t rows : {1, 2, 17, 65}) {
+        for (const bool shared : {false, true}) {
+          Experts experts(random, dtype, 7, 3, 40, width, 2 * width, rows);
+          std::vector<float> want, got, first;
+          ASSERT_TRUE(reference::MoeExperts(experts.Args(0, rows, want, shared), {}).ok());
+          ForEveryIsaAndThreadCount([&](StreamView stream) {
+            ASSERT_TRUE(cpu::MoeExperts(experts.Args(0, rows, got, shared), stream).ok());
+            EXPECT_TRUE(Close(got, want, 5e-6));  // three chained sums of up to 66 products in fp32
+            first = first.empty() ? got : first;
+            EXPECT_TRUE(SameBits(got, first));
+          });
+        }
+      }
+    }
+  }
+}
+
+TEST(MoeExpertsTest, ARowHasTheSameBitsAloneAndAmongOthers) {
+  Random random;
+  SCOPED_TRACE(random.seed());
+  Experts experts(random, DType::kBF16, 16, 4, 64, 24, 24, 65);
+  ForEveryIsaAndThreadCount([&](StreamView stream) {
+    std::vector<float> all, some;
+    ASSERT_TRUE(cpu::MoeExperts(experts.Args(0, 65, all, true), stream).ok());
+    for (const int64_t count : {1, 2, 7, 17}) {
+      ASSERT_TRUE(cpu::MoeExperts(experts.Args(9, count, some, true), stream).ok());
+      EXPECT_TRUE(
+          SameBits(some, {all.data() + 9 * experts.hidden(), static_cast<size_t>(count * experts.hidden())}));
+    }
+  });
+}
+
+TEST(MoeExpertsTest, WrongArgumentsAreNamed) {
+  Random random;
+  Experts experts(random, DType::kF32, 4, 2, 8, 8, 8, 2);
+  std::vector<float> out;
+  MoeExpertsArgs args = experts.Args(0, 2, out, true);
+  args.segment_count = 5;
+  EXPECT_EQ(ValidateMoeExperts(args).message(), "segment_count=5, expected 1, 2, 4 or 8");
+  args = experts.Args(0, 2, out, true);
+  args.full_width = 16;
+  EXPECT_EQ(ValidateMoeExperts(args).message(), "experts[0].gate or up=[8, 8], expected [16, 8]");
+  args = experts.Args(0, 2, out, true);
+  const std::vector<int32_t> twice = {1, 1, 0, 2};
+  args.expert.data = twice.data();
+  EXPECT_EQ(ValidateMoeExperts(args).message(), "expert[0, 1]=1, expected ascending ids in [0, 4)");
+  args = experts.Args(0, 2, out, true);
+  args.scratch.size = 1;
+  EXPECT_NE(ValidateMoeExperts(args).message().find("scratch.size=1, expected at least"),
+            absl::string_view::npos);
+}
+
+}  // namespace
+}  // namespace arborist::kernels
