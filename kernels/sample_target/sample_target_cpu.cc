@@ -139,7 +139,7 @@ bool SampleRow(const SampleTargetArgs& args, int64_t row, Sampler& sampler) {
   args.chosen[row] = TokenId{static_cast<int32_t>(chosen)};
   if (args.log_prob.size > 0) {
     args.log_prob[row] =
-        (logits[chosen] - peak.max) - ExactLog(SumExpOfRow(logits, peak.max, args.logits.columns));
+        (logits[chosen] - peak.max) - ExactLog(SumExpOfRow(logits, peak.max, 1, args.logits.columns));
   }
   return true;
 }

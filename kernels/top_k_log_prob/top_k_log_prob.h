@@ -9,11 +9,16 @@
 
 namespace arborist::kernels {
 
-// Candidates of each drafted depth (DESIGN 1). With noise off x = logits; with noise on
-//   x[d, v] = logits[d, v] / temperature + gumbel(seed, sample_index, first_position + d, v)   (coupled
-//   drafting)
-// and candidates are the K largest x, ties to the lower id, in that order; their edges are
-//   log_prob[d, i] = beta * x - logsumexp_v(beta * x)   over the full vocabulary, capped at 0.
+// Candidates of each drafted depth (DESIGN 1). With noise off x = logits; with noise on (coupled drafting)
+//   x[d, v] = (logits[d, v] - max_v logits[d, :]) / temperature
+//             + gumbel(seed, sample_index, first_position + d, v)
+// which ranks as logits / temperature + gumbel does and never overflows. Candidates are the K largest x, ties
+// to the lower id, in that order; with z = (x - max_v x) * beta their edges are
+//   log_prob[d, i] = z - log(sum_v exp(z_v)) over the full vocabulary, held in [-1e30, 0] so that the
+// builder takes them; the sum in 16 lanes (lane l adds v = l, l+16, ... in ascending order) joined as in
+// linear.h, exp and log from exact_math.
+inline constexpr int kTopKLogProbMaxK = 64;
+
 struct TopKLogProbArgs {
   View2<const float> logits;  // [depths, vocabulary], finite
   float beta = 1;             // > 0
@@ -27,6 +32,7 @@ struct TopKLogProbArgs {
   View2<float> scratch;        // [depths, vocabulary]
 };
 
+// Non-finite logits are Internal (the draft model is broken), with depth and id, when the kernel runs.
 absl::Status ValidateTopKLogProb(const TopKLogProbArgs& args);
 
 namespace reference {

@@ -27,8 +27,8 @@ RowPeak PeakOfRow(const float* x, int64_t count) {
   return peak;
 }
 
-float SumExpOfRow(const float* x, float shift, int64_t count) {
-  return ForActiveIsa(portable::SumExpOfRow, avx2::SumExpOfRow, avx512::SumExpOfRow)(x, shift, count);
+float SumExpOfRow(const float* x, float shift, float factor, int64_t count) {
+  return ForActiveIsa(portable::SumExpOfRow, avx2::SumExpOfRow, avx512::SumExpOfRow)(x, shift, factor, count);
 }
 
 void ScaleRow(const float* x, float shift, float divisor, int64_t count, float* out) {

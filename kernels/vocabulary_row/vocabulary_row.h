@@ -14,9 +14,9 @@ struct RowPeak {
 // count >= 1.
 RowPeak PeakOfRow(const float* x, int64_t count);
 
-// sum of ExactExp(x[i] - shift): lane l adds i = l, l + 16, ... in ascending order, lanes joined as in
-// linear.h.
-float SumExpOfRow(const float* x, float shift, int64_t count);
+// sum of ExactExp((x[i] - shift) * factor), difference and product rounded apart: lane l adds i = l, l + 16,
+// ... in ascending order, lanes joined as in linear.h. A factor of 1 changes no bit.
+float SumExpOfRow(const float* x, float shift, float factor, int64_t count);
 
 // out[i] = (x[i] - shift) / divisor.
 void ScaleRow(const float* x, float shift, float divisor, int64_t count, float* out);

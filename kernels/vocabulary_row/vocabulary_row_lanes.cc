@@ -25,16 +25,17 @@ float MaxOfRow(const float* x, int64_t count, bool* finite) {
   return largest;
 }
 
-float SumExpOfRow(const float* x, float shift, int64_t count) {
+float SumExpOfRow(const float* x, float shift, float factor, int64_t count) {
+  const Lanes16 by = Lanes16::Broadcast(factor);
   const Lanes16 minus = Lanes16::Broadcast(shift);
   Lanes16 sum = Lanes16::Zero();
   int64_t i = 0;
   for (; i + 16 <= count; i += 16) {
-    sum = Add(sum, Exp(Sub(Lanes16::Load(x + i), minus)));
+    sum = Add(sum, Exp(Mul(Sub(Lanes16::Load(x + i), minus), by)));
   }
   if (i < count) {
     float last[16];
-    Exp(Sub(Lanes16::LoadPartial(x + i, count - i), minus)).Store(last);
+    Exp(Mul(Sub(Lanes16::LoadPartial(x + i, count - i), minus), by)).Store(last);
     sum = Add(sum, Lanes16::LoadPartial(last, count - i));
   }
   return sum.Sum();

@@ -61,17 +61,18 @@ TEST_P(VocabularyRowTest, OneNonFiniteElementAnywhereIsSeen) {
 
 TEST_P(VocabularyRowTest, SumsHaveSixteenLanesJoinedAsATree) {
   for (int64_t count : kCounts) {
+    const float factor = count % 2 == 0 ? 1.0f : 0.83f;
     const std::vector<float> row = RandomRow(count);
     float lanes[16] = {};
     for (int64_t i = 0; i < count; ++i) {
-      lanes[i % 16] += ExactExp(row[i] - 2.5f);
+      lanes[i % 16] += ExactExp((row[i] - 2.5f) * factor);
     }
     for (int half : {8, 4, 2, 1}) {
       for (int lane = 0; lane < half; ++lane) {
         lanes[lane] += lanes[lane + half];
       }
     }
-    EXPECT_EQ(std::bit_cast<uint32_t>(SumExpOfRow(row.data(), 2.5f, count)),
+    EXPECT_EQ(std::bit_cast<uint32_t>(SumExpOfRow(row.data(), 2.5f, factor, count)),
               std::bit_cast<uint32_t>(lanes[0]));
   }
 }
