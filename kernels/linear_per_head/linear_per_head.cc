@@ -16,8 +16,7 @@ absl::Status ValidateLinearPerHead(const LinearPerHeadArgs& args) {
                  absl::StrCat("heads * outputs=", args.heads * args.outputs));
   }
   if (args.heads > 1 && args.x_head_stride != 0 && args.x_head_stride < args.weight.columns) {
-    return wrong("x_head_stride", args.x_head_stride,
-                 absl::StrCat("0 (one input for all heads) or at least ", args.weight.columns));
+    return wrong("x_head_stride", args.x_head_stride, absl::StrCat("at least ", args.weight.columns));
   }
   if (args.heads > 1 && args.out_head_stride < args.outputs) {
     return wrong("out_head_stride", args.out_head_stride, absl::StrCat("at least ", args.outputs));
