@@ -27,6 +27,7 @@ inline float ExpInline(float x) {
   float r = std::fma(-n, kLn2High, x);
   r = std::fma(-n, kLn2Low, r);
   float p = kExpCoefficient[0];
+#pragma GCC unroll 5
   for (int i = 1; i < 6; ++i) {
     p = std::fma(p, r, kExpCoefficient[i]);
   }
@@ -54,6 +55,7 @@ inline float LogOfNormal(float x) {
   const float m = std::bit_cast<float>((shifted & 0x007fffffu) + 0x3f3504f3u);
   const float f = m - 1.0f;
   float p = kLogCoefficient[0];
+#pragma GCC unroll 8  // a loop left here would keep the loops around it from becoming vectors
   for (int i = 1; i < 9; ++i) {
     p = std::fma(p, f, kLogCoefficient[i]);
   }
