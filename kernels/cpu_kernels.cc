@@ -1,0 +1,29 @@
+#include "kernels/kernel_set.h"
+
+namespace arborist::kernels {
+
+const KernelSet& CpuKernels() {
+  static constexpr KernelSet kSet = {
+      .embedding_lookup = cpu::EmbeddingLookup,
+      .rms_norm = cpu::RmsNorm,
+      .linear = cpu::Linear,
+      .linear_row_parallel = cpu::LinearRowParallel,
+      .linear_per_head = cpu::LinearPerHead,
+      .rope = cpu::Rope,
+      .silu_mul = cpu::SiluMul,
+      .kv_append = cpu::KvAppend,
+      .kv_compact = cpu::KvCompact,
+      .tree_attention_mla = cpu::TreeAttentionMla,
+      .block_attention_gqa = cpu::BlockAttentionGqa,
+      .moe_route = cpu::MoeRoute,
+      .moe_experts = cpu::MoeExperts,
+      .feature_projection = cpu::FeatureProjection,
+      .top_k_log_prob = cpu::TopKLogProb,
+      .tree_build = cpu::TreeBuild,
+      .sample_target = cpu::SampleTarget,
+      .tree_accept = cpu::TreeAccept,
+  };
+  return kSet;
+}
+
+}  // namespace arborist::kernels

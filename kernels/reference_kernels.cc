@@ -1,0 +1,29 @@
+#include "kernels/kernel_set.h"
+
+namespace arborist::kernels {
+
+const KernelSet& ReferenceKernels() {
+  static constexpr KernelSet kSet = {
+      .embedding_lookup = reference::EmbeddingLookup,
+      .rms_norm = reference::RmsNorm,
+      .linear = reference::Linear,
+      .linear_row_parallel = reference::LinearRowParallel,
+      .linear_per_head = reference::LinearPerHead,
+      .rope = reference::Rope,
+      .silu_mul = reference::SiluMul,
+      .kv_append = reference::KvAppend,
+      .kv_compact = reference::KvCompact,
+      .tree_attention_mla = reference::TreeAttentionMla,
+      .block_attention_gqa = reference::BlockAttentionGqa,
+      .moe_route = reference::MoeRoute,
+      .moe_experts = reference::MoeExperts,
+      .feature_projection = reference::FeatureProjection,
+      .top_k_log_prob = reference::TopKLogProb,
+      .tree_build = reference::TreeBuild,
+      .sample_target = reference::SampleTarget,
+      .tree_accept = reference::TreeAccept,
+  };
+  return kSet;
+}
+
+}  // namespace arborist::kernels
