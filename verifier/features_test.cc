@@ -9,8 +9,8 @@ namespace arborist::verifier {
 namespace {
 
 constexpr int kVocabulary = 64;
-// Wide rows, so that a window is more than one chunk of 128 KiB: 32 rows each.
-constexpr int kHidden = 2048;
+// Wide rows, so that a window is more than one chunk of 128 KiB: 64 rows each.
+constexpr int kHidden = 1024;
 
 TestVerifierOptions Options(int hidden) {
   TestVerifierOptions options;
@@ -50,14 +50,14 @@ Rows Attach(Verifier& verifier, OpenArgs args, int32_t expected_rows, int hidden
 
 TEST(FeaturesTest, AttachBringsTheNewestWindowInChunks) {
   TestVerifier verifier(Options(kHidden));
-  OpenArgs args = Request(101, 10);
-  const Rows all = Attach(*verifier, args, 100, kHidden);
-  ASSERT_EQ(all.size(), 100u);
+  OpenArgs args = Request(80, 10);
+  const Rows all = Attach(*verifier, args, 79, kHidden);
+  ASSERT_EQ(all.size(), 79u);
   EXPECT_EQ(all.begin()->first, 0);
   args.feature_window = 70;
   const Rows window = Attach(*verifier, args, 70, kHidden);
   ASSERT_EQ(window.size(), 70u);
-  EXPECT_EQ(window.begin()->first, 30);
+  EXPECT_EQ(window.begin()->first, 9);
   for (const auto& [position, row] : window) {
     EXPECT_EQ(row, all.at(position));
   }

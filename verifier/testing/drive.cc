@@ -65,8 +65,9 @@ Decoded DecodePlain(Verifier& verifier, OpenArgs args) {
     decoded.closed = handle.status();
     return decoded;
   }
-  const absl::Status submitted = verifier.SubmitDecode(*handle, 1, max_tokens);
-  Check(submitted.ok(), submitted.ToString());
+  if (!verifier.SubmitDecode(*handle, 1, max_tokens).ok()) {
+    verifier.Cancel(*handle);  // unless it has ended by itself: the first reason stays
+  }
   while (const auto committed = sink.TakeCommitted()) {
     Append(*committed, known, decoded);
   }
