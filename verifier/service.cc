@@ -33,9 +33,9 @@ VerifierServiceImpl::VerifierServiceImpl(std::chrono::milliseconds stall_limit,
 
 VerifierServiceImpl::~VerifierServiceImpl() = default;
 
-void VerifierServiceImpl::Serve(Verifier* verifier, const VerifierIdentity& identity) {
+void VerifierServiceImpl::Serve(Verifier* verifier, const VerifierInfo& info) {
   Check(verifier_.load() == nullptr, "Serve is called once");
-  identity_ = identity;
+  info_ = info;
   verifier_.store(verifier, std::memory_order_release);
 }
 
@@ -64,15 +64,15 @@ grpc::ServerUnaryReactor* VerifierServiceImpl::GetInfo(grpc::CallbackServerConte
     return reactor;
   }
   response->set_protocol_version(kProtocolVersion);
-  response->set_fingerprint(identity_.fingerprint);
-  response->set_projection_hash(identity_.projection_hash);
-  response->set_model_name(identity_.model_name);
-  response->set_vocabulary_size(identity_.vocabulary_size);
-  response->set_hidden_size(identity_.hidden_size);
-  response->set_context_length(identity_.context_length);
-  response->set_max_tree_nodes(identity_.max_tree_nodes);
+  response->set_fingerprint(info_.fingerprint);
+  response->set_projection_hash(info_.projection_hash);
+  response->set_model_name(info_.model_name);
+  response->set_vocabulary_size(info_.vocabulary_size);
+  response->set_hidden_size(info_.hidden_size);
+  response->set_context_length(info_.context_length);
+  response->set_max_tree_nodes(info_.max_tree_nodes);
   response->set_max_tree_depth(kMaxTreeDepth);
-  response->set_max_sequences(identity_.max_sequences);
+  response->set_max_sequences(info_.max_sequences);
   response->set_free_pages(verifier->free_pages());
   response->set_total_pages(verifier->total_pages());
   reactor->Finish(grpc::Status::OK);
@@ -85,7 +85,7 @@ grpc::ServerBidiReactor<v1::VerifyRequest, v1::VerifyResponse>* VerifierServiceI
   if (verifier == nullptr) {
     return new RefusingReactor(Loading());
   }
-  return new VerifyReactor(verifier, &identity_, heartbeat_.get(), context);
+  return new VerifyReactor(verifier, &info_, heartbeat_.get(), context);
 }
 
 }  // namespace arborist::verifier

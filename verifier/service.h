@@ -22,7 +22,7 @@ class VerifierServiceImpl final : public v1::VerifierService::CallbackService {
   ~VerifierServiceImpl() override;
 
   // Once. The verifier outlives the service.
-  void Serve(Verifier* verifier, const VerifierIdentity& identity);
+  void Serve(Verifier* verifier, const VerifierInfo& info);
 
   // After the server was drained: `set_serving` is not called any more when it returns.
   void Stop();
@@ -38,7 +38,7 @@ class VerifierServiceImpl final : public v1::VerifierService::CallbackService {
 
   const std::chrono::milliseconds stall_limit_;
   const std::function<void(bool)> set_serving_;
-  VerifierIdentity identity_;  // written before verifier_
+  VerifierInfo info_;  // written before verifier_
   std::atomic<Verifier*> verifier_{nullptr};
   bool serving_ = false;  // as last said; heartbeat thread only
   std::unique_ptr<Heartbeat> heartbeat_;

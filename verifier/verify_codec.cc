@@ -38,20 +38,20 @@ absl::Status CheckIds(const std::string& field, const google::protobuf::Repeated
   return absl::OkStatus();
 }
 
-absl::Status CheckPeer(const v1::Open& open, const VerifierIdentity& identity) {
+absl::Status CheckPeer(const v1::Open& open, const VerifierInfo& info) {
   const v1::Sequence& sequence = open.sequence();
   if (sequence.protocol_version() != kProtocolVersion) {
     return Mismatch(reason::kProtocolVersionMismatch, "sequence.protocol_version",
                     absl::StrCat(sequence.protocol_version()), absl::StrCat(kProtocolVersion));
   }
-  if (sequence.fingerprint() != identity.fingerprint) {
+  if (sequence.fingerprint() != info.fingerprint) {
     return Mismatch(reason::kFingerprintMismatch, "sequence.fingerprint", sequence.fingerprint(),
-                    identity.fingerprint);
+                    info.fingerprint);
   }
-  if (!open.projection_hash().empty() && open.projection_hash() != identity.projection_hash) {
-    return Mismatch(reason::kProjectionMismatch, "projection_hash", open.projection_hash(),
-                    identity.projection_hash.empty() ? "empty: this verifier has no projection"
-                                                     : identity.projection_hash);
+  if (!open.projection_hash().empty() && open.projection_hash() != info.projection_hash) {
+    return Mismatch(
+        reason::kProjectionMismatch, "projection_hash", open.projection_hash(),
+        info.projection_hash.empty() ? "empty: this verifier has no projection" : info.projection_hash);
   }
   return absl::OkStatus();
 }
@@ -89,14 +89,14 @@ absl::Status CheckUnsupported(const v1::Sampling& sampling) {
   return absl::OkStatus();
 }
 
-absl::Status CheckSampling(const v1::Sampling& sampling, const VerifierIdentity& identity) {
+absl::Status CheckSampling(const v1::Sampling& sampling, const VerifierInfo& info) {
   RETURN_IF_ERROR(CheckUnsupported(sampling));
   const std::string prefix = "sequence.sampling.";
   const float t = sampling.temperature();
   RETURN_IF_ERROR(Range(prefix + "temperature", t, t >= 0 && t <= 100, "a finite value in [0, 100]"));
   RETURN_IF_ERROR(Range(prefix + "top_k", sampling.top_k(),
-                        sampling.top_k() >= 0 && sampling.top_k() <= identity.vocabulary_size,
-                        absl::StrCat("a value in [0, ", identity.vocabulary_size, "]")));
+                        sampling.top_k() >= 0 && sampling.top_k() <= info.vocabulary_size,
+                        absl::StrCat("a value in [0, ", info.vocabulary_size, "]")));
   const float p = sampling.top_p();
   RETURN_IF_ERROR(Range(prefix + "top_p", p, p >= 0 && p <= 1, "a value in (0, 1], or 0 for 1"));
   const float m = sampling.min_p();
@@ -105,7 +105,7 @@ absl::Status CheckSampling(const v1::Sampling& sampling, const VerifierIdentity&
       Range(prefix + "max_tokens", sampling.max_tokens(), sampling.max_tokens() >= 1, "a value >= 1"));
   RETURN_IF_ERROR(Range(prefix + "stop_ids count", sampling.stop_ids_size(),
                         sampling.stop_ids_size() <= kMaxStopIds, absl::StrCat("at most ", kMaxStopIds)));
-  return CheckIds(prefix + "stop_ids", sampling.stop_ids(), identity.vocabulary_size);
+  return CheckIds(prefix + "stop_ids", sampling.stop_ids(), info.vocabulary_size);
 }
 
 absl::Status CheckKey(const v1::Sequence& sequence) {
@@ -124,21 +124,21 @@ absl::Status CheckKey(const v1::Sequence& sequence) {
                "a value >= 1");
 }
 
-absl::Status CheckLengths(const v1::Sequence& sequence, const VerifierIdentity& identity) {
+absl::Status CheckLengths(const v1::Sequence& sequence, const VerifierInfo& info) {
   if (sequence.prompt().empty()) {
     return FieldError("sequence.prompt", "(0 tokens)", "at least 1 token");
   }
   const int64_t tokens = int64_t{sequence.prompt_size()} + sequence.output_so_far_size();
-  if (tokens >= identity.context_length) {
+  if (tokens >= info.context_length) {
     return FieldError("sequence.prompt", absl::StrCat("(", tokens, " tokens with output_so_far)"),
-                      absl::StrCat("fewer than the context length ", identity.context_length));
+                      absl::StrCat("fewer than the context length ", info.context_length));
   }
   if (sequence.output_so_far_size() >= sequence.sampling().max_tokens()) {
     return FieldError("sequence.output_so_far", absl::StrCat("(", sequence.output_so_far_size(), " tokens)"),
                       absl::StrCat("fewer than max_tokens ", sequence.sampling().max_tokens()));
   }
-  RETURN_IF_ERROR(CheckIds("sequence.prompt", sequence.prompt(), identity.vocabulary_size));
-  return CheckIds("sequence.output_so_far", sequence.output_so_far(), identity.vocabulary_size);
+  RETURN_IF_ERROR(CheckIds("sequence.prompt", sequence.prompt(), info.vocabulary_size));
+  return CheckIds("sequence.output_so_far", sequence.output_so_far(), info.vocabulary_size);
 }
 
 v1::FinishReason EncodeFinishReason(FinishReason reason) {
@@ -179,32 +179,32 @@ void FillFeatures(int32_t first_position, int32_t rows, const std::vector<uint16
 
 }  // namespace
 
-absl::StatusOr<OpenArgs> DecodeOpen(const v1::Open& open, const VerifierIdentity& identity) {
+absl::StatusOr<OpenArgs> DecodeOpen(const v1::Open& open, const VerifierInfo& info) {
   if (!open.has_sequence()) {
     return FieldError("sequence", "unset", "a sequence");
   }
   const v1::Sequence& sequence = open.sequence();
-  RETURN_IF_ERROR(CheckPeer(open, identity));
+  RETURN_IF_ERROR(CheckPeer(open, info));
   RETURN_IF_ERROR(CheckKey(sequence));
   if (!sequence.has_sampling()) {
     return FieldError("sequence.sampling", "unset", "resolved sampling");
   }
   const v1::Sampling& sampling = sequence.sampling();
-  RETURN_IF_ERROR(CheckSampling(sampling, identity));
-  RETURN_IF_ERROR(CheckLengths(sequence, identity));
+  RETURN_IF_ERROR(CheckSampling(sampling, info));
+  RETURN_IF_ERROR(CheckLengths(sequence, info));
   RETURN_IF_ERROR(Range("sequence.mode", sequence.mode(), v1::SpeculationMode_IsValid(sequence.mode()),
                         "a SpeculationMode"));
   RETURN_IF_ERROR(Range("sequence.tree_nodes", sequence.tree_nodes(),
-                        sequence.tree_nodes() >= 0 && sequence.tree_nodes() <= identity.max_tree_nodes,
-                        absl::StrCat("a value in [0, ", identity.max_tree_nodes, "]")));
+                        sequence.tree_nodes() >= 0 && sequence.tree_nodes() <= info.max_tree_nodes,
+                        absl::StrCat("a value in [0, ", info.max_tree_nodes, "]")));
   RETURN_IF_ERROR(Range("sequence.priority", sequence.priority(),
                         sequence.priority() >= -100 && sequence.priority() <= 100, "a value in [-100, 100]"));
   if (sequence.priority() != 0) {
     return UnsupportedField("sequence.priority");
   }
   RETURN_IF_ERROR(Range("feature_window", open.feature_window(),
-                        open.feature_window() >= 0 && open.feature_window() <= identity.context_length,
-                        absl::StrCat("a value in [0, ", identity.context_length, "]")));
+                        open.feature_window() >= 0 && open.feature_window() <= info.context_length,
+                        absl::StrCat("a value in [0, ", info.context_length, "]")));
   OpenArgs args;
   args.key = {.request_id = sequence.request_id(), .sample_index = sequence.sample_index()};
   args.epoch = sequence.epoch();

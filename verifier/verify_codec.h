@@ -10,7 +10,7 @@
 namespace arborist::verifier {
 
 // What this verifier is, as GetInfo says it and as Open is checked against.
-struct VerifierIdentity {
+struct VerifierInfo {
   std::string fingerprint;
   std::string projection_hash;  // empty: no features
   std::string model_name;
@@ -23,7 +23,7 @@ struct VerifierIdentity {
 
 // Checks every field and names the one at fault, its value and what was expected: INVALID_ARGUMENT, or
 // FAILED_PRECONDITION for a peer that does not fit, or UNIMPLEMENTED for fields of later versions.
-absl::StatusOr<OpenArgs> DecodeOpen(const v1::Open& open, const VerifierIdentity& identity);
+absl::StatusOr<OpenArgs> DecodeOpen(const v1::Open& open, const VerifierInfo& info);
 
 v1::VerifyResponse EncodeCommitted(const Committed& committed);
 v1::VerifyResponse EncodeFeatures(int32_t first_position, int32_t rows,

@@ -17,14 +17,14 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-const VerifierIdentity kIdentity = {.fingerprint = "f1",
-                                    .projection_hash = "p1",
-                                    .model_name = "fake",
-                                    .vocabulary_size = 100,
-                                    .hidden_size = 4,
-                                    .context_length = 16,
-                                    .max_tree_nodes = 31,
-                                    .max_sequences = 4};
+const VerifierInfo kInfo = {.fingerprint = "f1",
+                            .projection_hash = "p1",
+                            .model_name = "fake",
+                            .vocabulary_size = 100,
+                            .hidden_size = 4,
+                            .context_length = 16,
+                            .max_tree_nodes = 31,
+                            .max_sequences = 4};
 
 v1::Open GoodOpen() {
   v1::Open open;
@@ -48,10 +48,10 @@ struct BadOpen {
 class BadOpenTest : public ::testing::TestWithParam<BadOpen> {};
 
 TEST_P(BadOpenTest, IsRefusedWithFieldValueAndExpectation) {
-  ASSERT_TRUE(DecodeOpen(GoodOpen(), kIdentity).ok());
+  ASSERT_TRUE(DecodeOpen(GoodOpen(), kInfo).ok());
   v1::Open open = GoodOpen();
   GetParam().spoil(open);
-  const absl::Status status = DecodeOpen(open, kIdentity).status();
+  const absl::Status status = DecodeOpen(open, kInfo).status();
   EXPECT_EQ(status.code(), GetParam().code) << status;
   EXPECT_EQ(ReasonOf(status), GetParam().reason) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr(GetParam().text));

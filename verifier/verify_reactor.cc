@@ -40,10 +40,10 @@ absl::Status RoundError(absl::Status status, const char* invalid_reason) {
 
 }  // namespace
 
-VerifyReactor::VerifyReactor(Verifier* verifier, const VerifierIdentity* identity, Heartbeat* heartbeat,
+VerifyReactor::VerifyReactor(Verifier* verifier, const VerifierInfo* info, Heartbeat* heartbeat,
                              grpc::CallbackServerContext* context)
     : verifier_(verifier),
-      identity_(identity),
+      info_(info),
       heartbeat_(heartbeat),
       context_(context),
       outbox_(
@@ -96,7 +96,7 @@ absl::Status VerifyReactor::HandleOpen(const v1::Open& open) {
       return Precondition(reason::kAlreadyOpen, "open came a second time, expected it once");
     }
   }
-  ASSIGN_OR_RETURN(OpenArgs args, DecodeOpen(open, *identity_));
+  ASSIGN_OR_RETURN(OpenArgs args, DecodeOpen(open, *info_));
   {
     std::lock_guard lock(mutex_);
     if (fault_.has_value()) {

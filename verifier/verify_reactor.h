@@ -24,7 +24,7 @@ class VerifyReactor final : public grpc::ServerBidiReactor<v1::VerifyRequest, v1
                             public HeartbeatListener {
  public:
   // All outlive the reactor.
-  VerifyReactor(Verifier* verifier, const VerifierIdentity* identity, Heartbeat* heartbeat,
+  VerifyReactor(Verifier* verifier, const VerifierInfo* info, Heartbeat* heartbeat,
                 grpc::CallbackServerContext* context);
 
   void OnReadDone(bool ok) override;
@@ -50,7 +50,7 @@ class VerifyReactor final : public grpc::ServerBidiReactor<v1::VerifyRequest, v1
   void Fault(const absl::Status& status);
 
   Verifier* const verifier_;
-  const VerifierIdentity* const identity_;
+  const VerifierInfo* const info_;
   Heartbeat* const heartbeat_;
   grpc::CallbackServerContext* const context_;
   ServerOutbox<v1::VerifyResponse> outbox_;

@@ -1,0 +1,14 @@
+# The story, free of gRPC and of models; and the edge around it.
+arborist_library(arborist_speculation
+  SOURCES fault_points.cc round_rules.cc speculation_loop.cc
+  LINK arborist_base arborist_tensor arborist_tree arborist_rpc)
+arborist_library(arborist_drafter_service
+  SOURCES grpc_verifier_stream.cc sequence_table.cc service.cc speculate_codec.cc speculate_reactor.cc
+    verifier_client.cc worker_pool.cc
+  LINK arborist_base arborist_rpc arborist_proto arborist_speculation Threads::Threads)
+arborist_library(arborist_drafter_fakes
+  SOURCES testing/counting_proposer.cc testing/fake_verifier_service.cc
+  LINK arborist_base arborist_tree arborist_rpc arborist_proto)
+arborist_test(drafter_service_test
+  SOURCES service_test.cc service_faults_test.cc
+  LINK arborist_drafter_service arborist_drafter_fakes)

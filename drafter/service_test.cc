@@ -1,0 +1,182 @@
+// What a drafter answers, over gRPC.
+#include "drafter/testing/service_fixture.h"
+
+namespace arborist::drafter::testing {
+namespace {
+
+TEST_F(DrafterServiceTest, TreeRoundsCommitTheRightTokensWithTheirCounts) {
+  StartReady();
+  const Answer answer = Call(Request());
+  ExpectWhole(answer);
+  const v1::Tokens& first = answer.messages.front();
+  EXPECT_EQ(first.epoch(), 1);
+  EXPECT_EQ(first.round(), 1);
+  EXPECT_EQ(first.first_position(), 2);
+  EXPECT_EQ(first.verified_nodes(), 8);
+  EXPECT_EQ(first.token_ids_size(), 5);  // 4 right nodes among 8, then the target's own token
+  EXPECT_EQ(first.accepted(), 4);
+  EXPECT_EQ(first.log_probs_size(), 5);
+  EXPECT_GT(first.seconds().wire(), 0);
+  EXPECT_GE(first.seconds().draft(), 0);
+  EXPECT_EQ(first.seconds().verify(), 1e-6);
+  EXPECT_EQ(answer.messages.size(), 10u);
+}
+
+TEST_F(DrafterServiceTest, ChainHasAtMostAsManyNodesAsTheProposerIsDeep) {
+  StartReady();
+  v1::SpeculateRequest request = Request();
+  request.mutable_sequence()->set_mode(v1::SPECULATION_MODE_CHAIN);
+  request.mutable_sequence()->set_tree_nodes(31);
+  const Answer answer = Call(request);
+  ExpectWhole(answer);
+  EXPECT_EQ(answer.messages.front().verified_nodes(), 7);
+  EXPECT_EQ(answer.messages.front().accepted(), 7);
+}
+
+TEST_F(DrafterServiceTest, AutoFollowsTheVerifiersBudgetAndTreeDoesNot) {
+  StartReady();
+  verifier_.next_budget = 0;
+  v1::SpeculateRequest request = Request();
+  request.mutable_sequence()->set_mode(v1::SPECULATION_MODE_AUTO);
+  const Answer answer = Call(request);
+  ExpectWhole(answer);
+  EXPECT_EQ(answer.messages.front().verified_nodes(), 8);  // nothing is known of the budget yet
+  EXPECT_EQ(answer.messages.back().verified_nodes(), 0);
+  const Answer tree = Call(Request("r2"));
+  ExpectWhole(tree);
+  EXPECT_EQ(tree.messages.back().verified_nodes(), 8);
+}
+
+TEST_F(DrafterServiceTest, SequenceGoesOnFromAnyPosition) {
+  StartReady();
+  v1::SpeculateRequest request = Request("r1", 5);
+  for (int i = 0; i < 20; ++i) {
+    request.mutable_sequence()->add_output_so_far(3 + i);
+  }
+  const Answer answer = Call(request);
+  EXPECT_TRUE(answer.status.ok()) << answer.status;
+  ASSERT_EQ(answer.tokens.size(), 30u);
+  EXPECT_EQ(answer.tokens.front(), 23);
+  EXPECT_EQ(answer.messages.front().first_position(), 22);
+  EXPECT_EQ(answer.messages.front().epoch(), 5);
+}
+
+TEST_F(DrafterServiceTest, DecodesPlainlyUntilTheFeaturesAreThere) {
+  proposer_.hash_ = "p1";
+  StartReady();
+  const Answer answer = Call(Request());
+  ExpectWhole(answer);
+  EXPECT_EQ(answer.messages.front().verified_nodes(), 0);
+  EXPECT_EQ(answer.messages.front().accepted(), 0);
+  EXPECT_EQ(answer.messages.back().verified_nodes(), 8);
+  EXPECT_GT(proposer_.feature_rows_, 40);
+  const v1::VerifyRequest open = verifier_.requests().front();
+  EXPECT_EQ(open.open().projection_hash(), "p1");
+  EXPECT_EQ(open.open().feature_window(), 8);
+}
+
+TEST_F(DrafterServiceTest, FeaturesOnAttachMakeTheFirstRoundATree) {
+  proposer_.hash_ = "p1";
+  verifier_.feature_rows_on_attach = 1;
+  StartReady();
+  const Answer answer = Call(Request());
+  ExpectWhole(answer);
+  EXPECT_EQ(answer.messages.front().verified_nodes(), 8);
+}
+
+TEST_F(DrafterServiceTest, NoiseIsCoupledUnlessSwitchedOff) {
+  v1::SpeculateRequest request = Request();
+  request.mutable_sequence()->mutable_sampling()->set_temperature(0.7f);
+  StartReady();
+  ExpectWhole(Call(request));
+  EXPECT_EQ(proposer_.temperature_, 0.7f);
+  StopDrafter();
+  serving_ = false;
+  StartReady({.coupled = false});
+  request.mutable_sequence()->set_request_id("r2");
+  ExpectWhole(Call(request));
+  EXPECT_EQ(proposer_.temperature_, 0.0f);
+}
+
+TEST_F(DrafterServiceTest, HandshakeRefusesAVerifierThatDoesNotFit) {
+  proposer_.hash_ = "p1";
+  verifier_.wrong_projection = true;
+  StartDrafter();
+  const auto info = [this] {
+    grpc::ClientContext context;
+    v1::DrafterServiceGetInfoResponse response;
+    EXPECT_TRUE(stub_->GetInfo(&context, {}, &response).ok());
+    return response;
+  };
+  EXPECT_TRUE(Eventually([&] { return !info().verifier_fingerprint().empty(); }));
+  EXPECT_FALSE(info().ready());
+  EXPECT_THAT(info().not_ready_reason(), HasSubstr("projection_hash=p2 of the verifier, expected p1"));
+  EXPECT_FALSE(serving_);
+  verifier_.wrong_projection = false;
+  verifier_.protocol_version = 9;
+  EXPECT_TRUE(Eventually([&] { return info().not_ready_reason().find("protocol_version=9") == 0; }));
+  verifier_.protocol_version = 1;
+  EXPECT_TRUE(Eventually([&] { return info().ready(); }));
+  EXPECT_EQ(info().proposer(), "counting");
+  EXPECT_EQ(info().max_depth(), 7);
+  EXPECT_EQ(info().max_tree_nodes(), 31);
+  EXPECT_TRUE(serving_);
+}
+
+TEST_F(DrafterServiceTest, BadRequestsNameTheField) {
+  StartReady();
+  struct Case {
+    std::function<void(v1::Sequence&)> spoil;
+    absl::StatusCode code;
+    std::string reason;
+    std::string text;
+  };
+  const auto bad = absl::StatusCode::kInvalidArgument;
+  const auto precondition = absl::StatusCode::kFailedPrecondition;
+  const std::vector<Case> cases = {
+      {[](auto& s) { s.set_protocol_version(2); }, precondition, "PROTOCOL_VERSION_MISMATCH",
+       "=2, expected 1"},
+      {[](auto& s) { s.set_fingerprint("f9"); }, precondition, "FINGERPRINT_MISMATCH", "=f9, expected f1"},
+      {[](auto& s) { s.clear_request_id(); }, bad, "BAD_REQUEST", "sequence.request_id="},
+      {[](auto& s) { s.set_epoch(0); }, bad, "BAD_REQUEST", "sequence.epoch=0"},
+      {[](auto& s) { s.clear_prompt(); }, bad, "BAD_REQUEST", "sequence.prompt=(0 tokens)"},
+      {[](auto& s) { s.set_prompt(1, -4); }, bad, "BAD_REQUEST", "sequence token 1=-4"},
+      {[](auto& s) { s.clear_sampling(); }, bad, "BAD_REQUEST", "sequence.sampling=unset"},
+      {[](auto& s) { s.mutable_sampling()->set_temperature(-1); }, bad, "BAD_REQUEST", "temperature=-1"},
+      {[](auto& s) { s.set_tree_nodes(0); }, bad, "BAD_REQUEST",
+       "sequence.tree_nodes=0, expected a value in [1, 31]"},
+      {[](auto& s) { s.set_tree_nodes(32); }, bad, "BAD_REQUEST", "sequence.tree_nodes=32"},
+      {[](auto& s) { s.set_mode(v1::SPECULATION_MODE_OFF); }, bad, "BAD_REQUEST", "sequence.mode=4"},
+  };
+  for (const Case& c : cases) {
+    v1::SpeculateRequest request = Request();
+    c.spoil(*request.mutable_sequence());
+    ExpectError(Call(request).status, c.code, c.reason, "drafter", c.text);
+  }
+  ExpectError(Call({}).status, bad, "BAD_REQUEST", "drafter", "sequence=unset");
+  EXPECT_TRUE(verifier_.requests().empty());
+}
+
+TEST_F(DrafterServiceTest, BoundsItsSequencesAndLetsAHigherEpochTakeOver) {
+  StartReady({.max_sequences = 2, .peer_silence = std::chrono::seconds(20)});
+  verifier_.silent_in_round = 1;
+  Answer first;
+  Answer second;
+  std::thread one([&] { first = Call(Request("same", 1)); });
+  ASSERT_TRUE(Eventually([this] { return verifier_.requests().size() == 2; }));  // its open and tree
+  ExpectError(Call(Request("same", 1)).status, absl::StatusCode::kFailedPrecondition, "STALE_EPOCH",
+              "drafter", "expected more than the running 1");
+  std::thread two([&] { second = Call(Request("other", 1)); });
+  ASSERT_TRUE(Eventually([this] { return verifier_.requests().size() == 4; }));
+  const absl::Status full = Call(Request("third")).status;
+  ExpectError(full, absl::StatusCode::kResourceExhausted, "QUEUE_FULL", "drafter", "2 sequences are running");
+  EXPECT_TRUE(RetryDelayOf(full).has_value());
+  StopDrafter();
+  one.join();
+  two.join();
+  EXPECT_FALSE(first.status.ok());
+  EXPECT_FALSE(second.status.ok());
+}
+
+}  // namespace
+}  // namespace arborist::drafter::testing

@@ -1,0 +1,123 @@
+#include "drafter/speculate_reactor.h"
+
+#include <utility>
+
+#include "common/base/status_macros.h"
+#include "common/rpc/protocol.h"
+#include "common/rpc/status_bridge.h"
+#include "drafter/grpc_verifier_stream.h"
+#include "drafter/round_rules.h"
+#include "drafter/speculate_codec.h"
+
+namespace arborist::drafter {
+namespace {
+
+constexpr std::chrono::milliseconds kStatusPatience{2000};
+// Of a call without a deadline of its own.
+constexpr std::chrono::hours kLongestSequence{24};
+
+}  // namespace
+
+SpeculateReactor::SpeculateReactor(const SpeculateShared* shared, v1::Sequence sequence,
+                                   SpeculationRequest request, grpc::CallbackServerContext* context)
+    : shared_(shared),
+      sequence_(std::move(sequence)),
+      request_(std::move(request)),
+      context_(context),
+      outbox_(
+          {}, MergePlainTokens, [this](const v1::SpeculateResponse* message) { StartWrite(message); },
+          [this](const grpc::Status& status) { Finish(status); }) {
+  shared_->heartbeat->Add(this);
+}
+
+absl::Status SpeculateReactor::RunLoop() {
+  Proposer& proposer = *shared_->proposer;
+  absl::StatusOr<std::unique_ptr<DraftContext>> draft_context = proposer.NewContext();
+  RETURN_IF_ERROR(DrafterFault(draft_context.status()));
+  const bool features = proposer.needs_features();
+  const v1::VerifyRequest open = EncodeOpen(sequence_, features ? proposer.feature_window() : 0,
+                                            features ? proposer.projection_hash() : "");
+  const auto deadline = std::min(context_->deadline(), std::chrono::system_clock::now() + kLongestSequence);
+  GrpcVerifierStream stream(*shared_->verifier, open, deadline, shared_->peer_silence);
+  {
+    std::lock_guard lock(mutex_);
+    if (end_.has_value()) {
+      return *end_;
+    }
+    stream_ = &stream;
+  }
+  const absl::Status status = Speculate(request_, shared_->options, **draft_context, stream, *this);
+  std::lock_guard lock(mutex_);
+  stream_ = nullptr;
+  return end_.value_or(status);
+}
+
+void SpeculateReactor::Run() {
+  const absl::Status status = RunLoop();
+  shared_->sequences->Remove(this);
+  // Ending the call may delete this object at once, so it is the last thing done.
+  if (status.code() == absl::StatusCode::kCancelled || ReasonOf(status) == reason::kSlowReader) {
+    outbox_.Abort(ToGrpcStatus(status, kDrafterOrigin));
+  } else {
+    outbox_.Close(ToGrpcStatus(status, kDrafterOrigin));
+  }
+}
+
+void SpeculateReactor::Refuse(const absl::Status& status) {
+  outbox_.Abort(ToGrpcStatus(status, kDrafterOrigin));
+}
+
+void SpeculateReactor::OnWriteDone(bool ok) { outbox_.OnWriteDone(ok); }
+
+void SpeculateReactor::OnCancel() {
+  EndWith(absl::CancelledError("the call was cancelled or its deadline passed"));
+}
+
+void SpeculateReactor::OnDone() {
+  shared_->heartbeat->Remove(this);
+  delete this;
+}
+
+void SpeculateReactor::EndWith(const absl::Status& status) {
+  std::lock_guard lock(mutex_);
+  if (!end_.has_value()) {
+    end_ = status;
+  }
+  if (stream_ != nullptr) {
+    stream_->Cancel();
+  }
+}
+
+void SpeculateReactor::OnState(SpeculationState state, int prompt_tokens_done) {
+  std::unique_lock lock(mutex_);
+  // Within the rounds Tokens mark the changes; the heartbeat says the state.
+  const bool say = state == SpeculationState::kPrefill && state_ != state;
+  state_ = state;
+  prompt_tokens_done_ = prompt_tokens_done;
+  lock.unlock();
+  if (say) {
+    outbox_.PushSignOfLife(EncodeState(state, prompt_tokens_done));
+  }
+}
+
+void SpeculateReactor::OnTokens(RoundTokens tokens) {
+  if (!outbox_.PushResult(EncodeTokensMessage(tokens))) {
+    EndWith(ErrorWithReason(absl::StatusCode::kResourceExhausted, reason::kSlowReader,
+                            "the reader left 4 messages or 2 MiB unread"));
+  }
+}
+
+void SpeculateReactor::OnHeartbeat() {
+  std::unique_lock lock(mutex_);
+  const SpeculationState state = state_;
+  const int done = prompt_tokens_done_;
+  lock.unlock();
+  if (state != SpeculationState::kStalled) {
+    outbox_.PushSignOfLife(EncodeState(state, done));
+  }
+  if (outbox_.Overdue(kStatusPatience)) {
+    context_->TryCancel();
+  }
+}
+
+}  // namespace arborist::drafter

@@ -1,0 +1,144 @@
+// The system's story: draft -> tree -> verify -> emit.
+#include "drafter/speculation_loop.h"
+
+#include <utility>
+
+#include "common/base/status_macros.h"
+#include "drafter/round_clock.h"
+#include "drafter/round_rules.h"
+
+namespace arborist::drafter {
+namespace {
+
+class SpeculationLoop {
+ public:
+  SpeculationLoop(const SpeculationRequest& request, const SpeculationOptions& options, DraftContext& context,
+                  VerifierStream& verifier, SpeculationSink& sink)
+      : request_(request), options_(options), context_(context), verifier_(verifier), sink_(sink) {}
+
+  absl::Status Run() {
+    RETURN_IF_ERROR(DrafterFault(context_.AppendTokens(0, request_.tokens)));
+    next_position_ = static_cast<int32_t>(request_.tokens.size());
+    RETURN_IF_ERROR(AwaitPrefill());
+    while (finish_reason_ == FinishReason::kNone) {
+      ++round_;
+      const int nodes = NodesWanted(request_, options_, next_budget_);
+      RETURN_IF_ERROR(nodes > 0 && context_.Ready() ? TreeRound(nodes) : DecodeRound());
+    }
+    verifier_.Stop();
+    return absl::OkStatus();
+  }
+
+ private:
+  // The verifier reads the prompt; features of it may come before and after.
+  absl::Status AwaitPrefill() {
+    while (true) {
+      ASSIGN_OR_RETURN(VerifierEvent event, verifier_.Next());
+      if (const auto* progress = std::get_if<VerifierProgress>(&event.message)) {
+        const bool queued = progress->state == VerifierState::kQueued;
+        clock_.Opening(queued, event.received);
+        if (progress->state == VerifierState::kWaiting) {
+          return absl::OkStatus();
+        }
+        sink_.OnState(queued ? SpeculationState::kQueued : SpeculationState::kPrefill,
+                      progress->prompt_tokens_done);
+      } else if (const auto* features = std::get_if<FeatureRows>(&event.message)) {
+        RETURN_IF_ERROR(Absorb(*features));
+      } else {
+        return VerifierFault("committed tokens came before the first round");
+      }
+    }
+  }
+
+  absl::Status TreeRound(int nodes) {
+    sink_.OnState(SpeculationState::kDraft, next_position_);
+    clock_.BeginDraft();
+    const absl::StatusOr<TokenTree> tree = context_.Propose(ProposeArgsOf(request_, options_, nodes));
+    const double draft_seconds = clock_.EndDraft();
+    RETURN_IF_ERROR(DrafterFault(tree.status()));
+    RETURN_IF_ERROR(StallAt(FaultPoint::kBeforeTree));
+    clock_.Sending();
+    verifier_.SendTree(round_, *tree, draft_seconds);
+    sink_.OnState(SpeculationState::kVerify, next_position_);
+    RETURN_IF_ERROR(StallAt(FaultPoint::kAfterTreeSent));
+    return RefusedTreeIsOurs(AwaitRound(&*tree));
+  }
+
+  // Plain decoding: the proposer lacks context, or drafting does not pay now.
+  absl::Status DecodeRound() {
+    sink_.OnState(SpeculationState::kVerify, next_position_);
+    clock_.Sending();
+    verifier_.SendDecode(round_, options_.decode_tokens);
+    return AwaitRound(/*tree=*/nullptr);
+  }
+
+  absl::Status AwaitRound(const TokenTree* tree) {
+    for (bool last = false; !last;) {
+      ASSIGN_OR_RETURN(VerifierEvent event, verifier_.Next());
+      if (const auto* features = std::get_if<FeatureRows>(&event.message)) {
+        RETURN_IF_ERROR(Absorb(*features));
+      } else if (auto* committed = std::get_if<CommittedTokens>(&event.message)) {
+        last = committed->last;
+        RETURN_IF_ERROR(Emit(std::move(*committed), tree, event.received));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  // Tokens go to the coordinator before our own context takes them in: the client waits for them.
+  absl::Status Emit(CommittedTokens committed, const TokenTree* tree, Clock::time_point received) {
+    RETURN_IF_ERROR(CheckCommitted(committed, request_.epoch, round_, next_position_));
+    RETURN_IF_ERROR(StallAt(FaultPoint::kBeforeTokensForwarded));
+    next_position_ += static_cast<int32_t>(committed.tokens.size());
+    next_budget_ = committed.next_budget;
+    finish_reason_ = committed.finish_reason;
+    sink_.OnTokens({.epoch = committed.epoch,
+                    .first_position = committed.first_position,
+                    .tokens = committed.tokens,
+                    .log_probs = std::move(committed.log_probs),
+                    .round = round_,
+                    .accepted = tree != nullptr ? AcceptedNodes(*tree, committed.tokens) : 0,
+                    .verified_nodes = committed.verified_nodes,
+                    .cut_nodes = committed.cut_nodes,
+                    .seconds = clock_.Take(committed.queue_seconds, committed.verify_seconds, received),
+                    .finish_reason = committed.finish_reason});
+    if (finish_reason_ != FinishReason::kNone) {
+      return absl::OkStatus();
+    }
+    clock_.BeginDraft();
+    RETURN_IF_ERROR(DrafterFault(context_.AppendTokens(committed.first_position, committed.tokens)));
+    const absl::Status status = Absorb(committed.features);
+    clock_.EndDraft();
+    return status;
+  }
+
+  absl::Status Absorb(const FeatureRows& features) {
+    return features.rows == 0 ? absl::OkStatus()
+                              : DrafterFault(context_.AppendFeatures(features.first_position, features.rows,
+                                                                     features.values));
+  }
+
+  absl::Status StallAt(FaultPoint point) {
+    return ShallStall(options_.fault, point, round_) ? StallForEver(verifier_, sink_) : absl::OkStatus();
+  }
+
+  const SpeculationRequest& request_;
+  const SpeculationOptions& options_;
+  DraftContext& context_;
+  VerifierStream& verifier_;
+  SpeculationSink& sink_;
+  RoundClock clock_;
+  int64_t round_ = 0;
+  int32_t next_position_ = 0;
+  int next_budget_ = kMaxTreeBudget;
+  FinishReason finish_reason_ = FinishReason::kNone;
+};
+
+}  // namespace
+
+absl::Status Speculate(const SpeculationRequest& request, const SpeculationOptions& options,
+                       DraftContext& context, VerifierStream& verifier, SpeculationSink& sink) {
+  return SpeculationLoop(request, options, context, verifier, sink).Run();
+}
+
+}  // namespace arborist::drafter

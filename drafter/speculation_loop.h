@@ -1,0 +1,71 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "common/base/ids.h"
+#include "drafter/fault_points.h"
+#include "drafter/proposer.h"
+#include "drafter/verifier_stream.h"
+
+namespace arborist::drafter {
+
+enum class SpeculationMode { kAuto, kTree, kChain };
+
+struct SpeculationRequest {
+  int64_t epoch = 0;
+  std::vector<TokenId> tokens;  // prompt and output so far, >= 1
+  SpeculationMode mode = SpeculationMode::kTree;
+  int tree_nodes = 0;     // drafted nodes a round, >= 1
+  float temperature = 0;  // of the sampling; the noise is coupled unless `coupled` is off
+  uint64_t seed = 0;
+  uint32_t sample_index = 0;
+};
+
+struct SpeculationOptions {
+  bool coupled = true;
+  int decode_tokens = 4;  // of one Decode while drafting is not possible or does not pay, >= 1
+  int max_depth = 0;      // of the proposer: a chain has at most this many nodes
+  FaultPlan fault;
+};
+
+// Where the time since the previous tokens went.
+struct RoundSeconds {
+  double queue = 0;
+  double prefill = 0;
+  double draft = 0;
+  double verify = 0;
+  double wire = 0;
+};
+
+struct RoundTokens {
+  int64_t epoch = 0;
+  int32_t first_position = 0;
+  std::vector<TokenId> tokens;
+  std::vector<float> log_probs;
+  int64_t round = 0;
+  int accepted = 0;  // drafted nodes among the tokens
+  int verified_nodes = 0;
+  int cut_nodes = 0;
+  RoundSeconds seconds;
+  FinishReason finish_reason = FinishReason::kNone;
+};
+
+enum class SpeculationState { kQueued, kPrefill, kDraft, kVerify, kStalled };
+
+// Hears what happens to one sequence, on the loop's thread.
+class SpeculationSink {
+ public:
+  virtual ~SpeculationSink() = default;
+  virtual void OnState(SpeculationState state, int prompt_tokens_done) = 0;
+  virtual void OnTokens(RoundTokens tokens) = 0;
+};
+
+// Decodes one sequence to its end: draft, verify, emit, again. Returns OK when it finished by itself. Errors
+// keep the verifier's origin; a draft that the verifier refused, or that could not be made, is Internal with
+// origin "drafter".
+absl::Status Speculate(const SpeculationRequest& request, const SpeculationOptions& options,
+                       DraftContext& context, VerifierStream& verifier, SpeculationSink& sink);
+
+}  // namespace arborist::drafter
