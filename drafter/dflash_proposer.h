@@ -16,9 +16,9 @@
 namespace arborist::drafter {
 
 struct DFlashOptions {
-  std::string drafter_directory;
-  std::string target_directory;  // lends embed_tokens and lm_head
-  float beta = 1;                // sharpness of the scores: log_softmax(beta * x)
+  std::string drafter_directory{};
+  std::string target_directory{};  // lends embed_tokens and lm_head
+  float beta = 1;                  // sharpness of the scores: log_softmax(beta * x)
   // Positions before the root that full layers see, at most; drafters are trained on a few thousand. 0 = all.
   int32_t context_window = 4096;
   // Positions served, at most; 0 = the drafter's own max_position_embeddings.

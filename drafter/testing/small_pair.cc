@@ -1,0 +1,77 @@
+#include "drafter/testing/small_pair.h"
+
+#include <random>
+#include <utility>
+
+#include "common/base/check.h"
+
+namespace arborist::drafter::testing {
+namespace {
+
+std::string Bytes(const WeightView& matrix) {
+  return std::string(static_cast<const char*>(matrix.data), matrix.rows * matrix.columns * 2);
+}
+
+}  // namespace
+
+SmallPair::SmallPair(const std::string& golden) : golden_(golden), threads_(std::make_unique<ThreadPool>(2)) {
+  const DFlashSettings& s = golden_.settings;
+  arborist::testing::CheckpointWriter writer;
+  writer.SetRaw("model.embed_tokens.weight", "BF16", {s.vocabulary, s.hidden},
+                Bytes(golden_.weights.embedding));
+  writer.SetRaw("lm_head.weight", "BF16", {s.vocabulary, s.hidden}, Bytes(golden_.weights.head));
+  target_.Write("model.safetensors", writer.Bytes());
+  target_.Write("config.json", R"({"model_type": "deepseek_v3", "tie_word_embeddings": false})");
+  std::mt19937 random(11);
+  std::normal_distribution<float> normal;
+  for (int i = 0; i < kLength; ++i) {
+    tokens_.push_back(TokenId{static_cast<int32_t>(random() % 90)});
+  }
+  for (int64_t i = 0; i < kLength * s.hidden; ++i) {
+    features_.push_back(ToBFloat16(normal(random)));
+  }
+  proposer_ = NewProposer({});
+  model_ = std::make_unique<DFlashModel>(s, golden_.weights, kernels::CpuKernels());
+}
+
+std::unique_ptr<DFlashProposer> SmallPair::NewProposer(DFlashOptions options) const {
+  options.drafter_directory = golden_.directory;
+  options.target_directory = target_.path();
+  more_threads_.push_back(std::make_unique<ThreadPool>(2));
+  auto proposer = DFlashProposer::Create(options, kernels::CpuKernels(), *more_threads_.back());
+  Check(proposer.ok(), std::string(proposer.status().message()));
+  return *std::move(proposer);
+}
+
+std::vector<BFloat16> SmallPair::Features(int first, int rows) const {
+  const int64_t hidden = golden_.settings.hidden;
+  return {features_.begin() + first * hidden, features_.begin() + (first + rows) * hidden};
+}
+
+std::unique_ptr<DraftContext> SmallPair::Context(int length, DFlashProposer& proposer) const {
+  std::unique_ptr<DraftContext> context = *proposer.NewContext();
+  Check(context->AppendTokens(0, Tokens(0, length)).ok(), "tokens fit");
+  Check(context->AppendFeatures(0, length - 1, Features(0, length - 1)).ok(), "features fit");
+  return context;
+}
+
+View2<const float> SmallPair::Logits(int length) const {
+  const DFlashSettings& s = golden_.settings;
+  std::vector<float> rows;
+  for (const BFloat16 value : Features(0, length - 1)) {
+    rows.push_back(ToFloat(value));
+  }
+  const StreamView stream{.threads = threads_.get()};
+  ContextCache cache(static_cast<int64_t>(s.layers.size()), s.kv_width(), kLength, kLength);
+  Check(model_->AppendContext(0, {rows.data(), length - 1, s.hidden, s.hidden}, cache, stream).ok(),
+        "rows fit");
+  auto logits = model_->DraftBlock({.bonus = tokens_[length - 1],
+                                    .position = length - 1,
+                                    .context = cache.View(0, length - 1),
+                                    .depths = s.block - 1},
+                                   stream);
+  Check(logits.ok(), std::string(logits.status().message()));
+  return *logits;
+}
+
+}  // namespace arborist::drafter::testing
