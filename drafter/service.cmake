@@ -12,3 +12,11 @@ arborist_library(arborist_drafter_fakes
 arborist_test(drafter_service_test
   SOURCES service_test.cc service_faults_test.cc
   LINK arborist_drafter_service arborist_drafter_fakes)
+
+arborist_library(arborist_drafter_config SOURCES config.cc LINK arborist_rpc arborist_proto)
+arborist_test(drafter_config_test SOURCES config_test.cc LINK arborist_drafter_config)
+if(TARGET arborist_kernels)
+  add_executable(arborist-drafter main.cc run.cc)
+  target_link_libraries(arborist-drafter PRIVATE arborist_proposers arborist_drafter_service arborist_drafter_config
+    arborist_kernels)
+endif()

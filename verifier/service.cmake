@@ -8,3 +8,11 @@ arborist_test(verifier_codec_test
 arborist_test(verifier_service_test
   SOURCES service_test.cc testing/fake_verifier.cc
   LINK arborist_verifier_service)
+
+arborist_library(arborist_verifier_config SOURCES config.cc LINK arborist_rpc arborist_proto)
+arborist_test(verifier_config_test SOURCES config_test.cc LINK arborist_verifier_config)
+if(TARGET arborist_kernels)
+  add_executable(arborist-verifier main.cc run.cc)
+  target_link_libraries(arborist-verifier PRIVATE arborist_verifier arborist_verifier_service arborist_verifier_config
+    arborist_model arborist_kernels arborist_projection arborist_weights)
+endif()

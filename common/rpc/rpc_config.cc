@@ -24,6 +24,8 @@ absl::StatusOr<int64_t> ValueOr(const std::string& field, int64_t value, int64_t
 
 std::chrono::milliseconds DefaultPeerSilence() { return std::chrono::milliseconds(ARBORIST_PEER_SILENCE_MS); }
 
+std::chrono::milliseconds DefaultStallLimit() { return std::chrono::milliseconds(ARBORIST_STALL_MS); }
+
 absl::StatusOr<RpcSettings> ReadRpcConfig(const v1::RpcConfig& config) {
   RpcSettings settings;
   RETURN_IF_ERROR(CheckRange("rpc.listen count", config.listen_size(), 1, 8));

@@ -20,6 +20,9 @@ absl::StatusOr<int64_t> ValueOr(const std::string& field, int64_t value, int64_t
 // 300 ms, or 5 s in sanitizer builds, whose processes are an order of magnitude slower.
 std::chrono::milliseconds DefaultPeerSilence();
 
+// 5 s, or 60 s in sanitizer builds.
+std::chrono::milliseconds DefaultStallLimit();
+
 struct RpcSettings {
   RpcServerOptions server;
   std::chrono::milliseconds peer_silence{0};

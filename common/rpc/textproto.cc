@@ -1,7 +1,9 @@
 #include "common/rpc/textproto.h"
 
+#include <filesystem>
 #include <fstream>
-#include <sstream>
+#include <iterator>
+#include <system_error>
 
 #include "absl/strings/str_cat.h"
 #include "google/protobuf/io/tokenizer.h"
@@ -43,12 +45,13 @@ absl::Status ParseTextproto(const std::string& text, const std::string& name,
 }
 
 absl::Status LoadTextproto(const std::string& path, google::protobuf::Message& message) {
+  std::error_code ignored;
   std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  if (!file || !(text << file.rdbuf())) {
+  if (std::filesystem::is_directory(path, ignored) || !file) {
     return absl::NotFoundError(absl::StrCat("--config=", path, ", expected a readable file"));
   }
-  return ParseTextproto(text.str(), path, message);
+  const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  return ParseTextproto(text, path, message);
 }
 
 }  // namespace arborist

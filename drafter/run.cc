@@ -1,0 +1,83 @@
+#include "drafter/run.h"
+
+#include <cstdio>
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_join.h"
+#include "common/base/status_macros.h"
+#include "common/rpc/protocol.h"
+#include "common/rpc/server.h"
+#include "common/rpc/serving_switch.h"
+#include "drafter/config.h"
+#include "drafter/dflash_proposer.h"
+#include "drafter/ngram_proposer.h"
+#include "drafter/service.h"
+
+namespace arborist::drafter {
+namespace {
+
+absl::StatusOr<std::unique_ptr<Proposer>> MakeProposer(const Config& config, ThreadPool& threads) {
+  if (config.proposer == ProposerKind::kNgram) {
+    return NgramProposer::Create(NgramOptions());
+  }
+  DFlashOptions options;
+  options.drafter_directory = config.model;
+  options.target_directory = config.target;
+  options.beta = config.score_scale;
+  return DFlashProposer::Create(options, kernels::CpuKernels(), threads);
+}
+
+absl::Status Serve(const Config& config, TerminationSignal& signal) {
+  // In this order, so that each outlives what uses it.
+  ThreadPool threads(config.threads);
+  ASSIGN_OR_RETURN(const std::unique_ptr<Proposer> proposer, MakeProposer(config, threads));
+  DrafterServiceOptions options;
+  options.proposer_name = config.proposer == ProposerKind::kNgram ? "ngram" : "dflash";
+  options.verifier_address = config.verifier;
+  options.max_sequences = config.max_sequences;
+  options.peer_silence = config.rpc.peer_silence;
+  options.coupled = config.coupled;
+  options.decode_tokens = config.decode_tokens;
+  options.fault = config.fault;
+  ServingSwitch serving(kDrafterServiceName);
+  DrafterServiceImpl service(
+      proposer.get(),
+      CreateRpcChannel(config.verifier, {.max_message_bytes = config.rpc.server.max_message_bytes}), options,
+      [&serving](bool ready) {
+        std::fprintf(stderr, "drafter: the verifier is %s\n", ready ? "ready" : "not ready");
+        serving.Set(ready);
+      });
+  grpc::Service* services[] = {&service};
+  ASSIGN_OR_RETURN(const std::unique_ptr<RpcServer> server, RpcServer::Start(config.rpc.server, services));
+  serving.Attach(server.get());
+  std::fprintf(stderr, "drafter: listens on %s, proposer %s, depth %d, verifier %s\n",
+               absl::StrJoin(server->addresses(), ", ").c_str(), options.proposer_name.c_str(),
+               proposer->max_depth(), config.verifier.c_str());
+  std::fprintf(stderr, "drafter: signal %d, draining\n", signal.Wait());
+  server->Drain();
+  service.Stop();
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+int RunProcess(int argc, const char* const* argv) {
+  TerminationSignal signal;  // before any thread
+  const absl::StatusOr<CommandLine> line = ReadCommandLine(argc, argv);
+  if (!line.ok()) {
+    std::fprintf(stderr, "arborist-drafter: %s\n", std::string(line.status().message()).c_str());
+    return 2;
+  }
+  if (!line->help.empty()) {
+    std::fputs(line->help.c_str(), stdout);
+    return 0;
+  }
+  if (const absl::Status status = Serve(line->config, signal); !status.ok()) {
+    std::fprintf(stderr, "arborist-drafter: %s\n", std::string(status.message()).c_str());
+    return 1;
+  }
+  return 0;
+}
+
+}  // namespace arborist::drafter

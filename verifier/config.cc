@@ -1,0 +1,112 @@
+#include "verifier/config.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "arborist/v1/config.pb.h"
+#include "common/base/status_macros.h"
+#include "common/rpc/flags.h"
+#include "common/rpc/status_bridge.h"
+#include "common/rpc/textproto.h"
+
+namespace arborist::verifier {
+namespace {
+
+absl::StatusOr<Config> Check(const v1::VerifierConfig& in) {
+  Config out;
+  ASSIGN_OR_RETURN(out.rpc, ReadRpcConfig(in.rpc()));
+  if (in.model().empty()) {
+    return FieldError("model", "", "the directory of the target model (flag --model)");
+  }
+  if (in.device() == v1::DEVICE_CUDA) {
+    return FieldError("device", "CUDA", "CPU: this build has no CUDA backend yet");
+  }
+  out.model = in.model();
+  out.drafter = in.drafter();
+  const std::filesystem::path directory = std::filesystem::path(in.model()).lexically_normal();
+  out.model_name = !in.model_name().empty()
+                       ? in.model_name()
+                       : (directory.has_filename() ? directory : directory.parent_path()).filename().string();
+  const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  ASSIGN_OR_RETURN(out.threads, ValueOr("threads", in.threads(), cores, 1, 1024));
+  RETURN_IF_ERROR(CheckRange("kv_pages", in.kv_pages(), 0, 16777216));
+  out.kv_pages = in.kv_pages();
+  ASSIGN_OR_RETURN(out.max_sequences, ValueOr("max_sequences", in.max_sequences(), 64, 1, 4096));
+  ASSIGN_OR_RETURN(out.max_queue, ValueOr("max_queue", in.max_queue(), 256, 1, 65536));
+  ASSIGN_OR_RETURN(out.max_tree_nodes, ValueOr("max_tree_nodes", in.max_tree_nodes(), 255, 1, 255));
+  // A step holds at least the largest tree and one prompt row.
+  ASSIGN_OR_RETURN(out.max_step_rows,
+                   ValueOr("max_step_rows", in.max_step_rows(), 512, out.max_tree_nodes + 2, 8192));
+  ASSIGN_OR_RETURN(out.prefill_chunk,
+                   ValueOr("prefill_chunk", in.prefill_chunk(), out.max_step_rows, 1, out.max_step_rows));
+  RETURN_IF_ERROR(CheckRange("context_length", in.context_length(), 0, 16777216));
+  out.context_length = in.context_length();
+  ASSIGN_OR_RETURN(const int64_t stall,
+                   ValueOr("stall_ms", in.stall_ms(), DefaultStallLimit().count(), 100, 3600000));
+  out.stall_limit = std::chrono::milliseconds(stall);
+  if (in.has_cut_trees_seed()) {
+    out.cut_trees_seed = in.cut_trees_seed();
+  }
+  return out;
+}
+
+absl::Status ReadDevice(const std::string& name, v1::VerifierConfig& config) {
+  if (name != "cpu" && name != "cuda") {
+    return FieldError("--device", name, "cpu or cuda");
+  }
+  config.set_device(name == "cuda" ? v1::DEVICE_CUDA : v1::DEVICE_CPU);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<CommandLine> ReadCommandLine(int argc, const char* const* argv) {
+  std::string path;
+  bool help = false;
+  v1::VerifierConfig over;
+  FlagSet flags("usage: arborist-verifier --config FILE [flags]; see VerifierConfig in config.proto");
+  const auto text = [&flags](const char* name, const char* about, auto apply) {
+    flags.Add(name, about, [apply](const std::string& value) {
+      apply(value);
+      return absl::OkStatus();
+    });
+  };
+  text("config", "textproto file", [&](const std::string& v) { path = v; });
+  text("listen", "unix:/path or host:port; may be repeated",
+       [&](const std::string& v) { over.mutable_rpc()->add_listen(v); });
+  text("model", "directory of the target model", [&](const std::string& v) { over.set_model(v); });
+  text("drafter", "directory of the drafter checkpoint the feature projection comes from",
+       [&](const std::string& v) { over.set_drafter(v); });
+  text("model-name", "name in GetInfo", [&](const std::string& v) { over.set_model_name(v); });
+  flags.Add("device", "cpu or cuda", [&](const std::string& v) { return ReadDevice(v, over); });
+  flags.AddInteger("threads", "compute threads", 1, 1024, [&](int64_t v) { over.set_threads(v); });
+  flags.AddInteger("kv-pages", "KV pages of 64 positions", 1, 16777216,
+                   [&](int64_t v) { over.set_kv_pages(v); });
+  flags.AddInteger("max-sequences", "sequences in decode at once", 1, 4096,
+                   [&](int64_t v) { over.set_max_sequences(v); });
+  flags.AddInteger("context-length", "positions of prompt + output", 2, 16777216,
+                   [&](int64_t v) { over.set_context_length(v); });
+  flags.AddInteger("peer-silence-ms", "silence after which a peer is unusable", 50, 600000,
+                   [&](int64_t v) { over.mutable_rpc()->set_peer_silence_ms(v); });
+  flags.AddSwitch("help", "print this", [&] { help = true; });
+  RETURN_IF_ERROR(flags.Parse(argc, argv));
+  CommandLine line;
+  if (help) {
+    line.help = flags.Help();
+    return line;
+  }
+  v1::VerifierConfig config;
+  if (!path.empty()) {
+    RETURN_IF_ERROR(LoadTextproto(path, config));
+  }
+  if (over.rpc().listen_size() > 0) {
+    config.mutable_rpc()->clear_listen();
+  }
+  config.MergeFrom(over);
+  ASSIGN_OR_RETURN(line.config, Check(config));
+  return line;
+}
+
+}  // namespace arborist::verifier

@@ -1,0 +1,128 @@
+#include "verifier/config.h"
+
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace arborist::verifier {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+absl::StatusOr<CommandLine> Read(std::vector<std::string> words) {
+  std::vector<const char*> argv = {"arborist-verifier"};
+  for (const std::string& word : words) {
+    argv.push_back(word.c_str());
+  }
+  return ReadCommandLine(static_cast<int>(argv.size()), argv.data());
+}
+
+std::string Message(const absl::StatusOr<CommandLine>& line) {
+  return line.ok() ? "no error" : std::string(line.status().message());
+}
+
+class VerifierConfigTest : public ::testing::Test {
+ protected:
+  ~VerifierConfigTest() override { std::filesystem::remove(path_); }
+  absl::StatusOr<CommandLine> ReadFile(const std::string& text, std::vector<std::string> words = {}) {
+    std::ofstream(path_) << text;
+    words.push_back("--config=" + path_);
+    return Read(words);
+  }
+  const std::string path_ =
+      (std::filesystem::temp_directory_path() / ("verifier_config_test." + std::to_string(getpid())))
+          .string();
+};
+
+TEST_F(VerifierConfigTest, DefaultsAreFilledIn) {
+  const auto line = Read({"--listen", "unix:/tmp/v", "--model", "/models/tiny/"});
+  ASSERT_TRUE(line.ok()) << line.status();
+  const Config& config = line->config;
+  EXPECT_THAT(config.rpc.server.listen, ElementsAre("unix:/tmp/v"));
+  EXPECT_EQ(config.rpc.peer_silence, DefaultPeerSilence());
+  EXPECT_EQ(config.rpc.server.drain, std::chrono::seconds(30));
+  EXPECT_EQ(config.model_name, "tiny");
+  EXPECT_GE(config.threads, 1);
+  EXPECT_EQ(config.max_sequences, 64);
+  EXPECT_EQ(config.max_step_rows, 512);
+  EXPECT_EQ(config.prefill_chunk, 512);
+  EXPECT_EQ(config.max_tree_nodes, 255);
+  EXPECT_FALSE(config.cut_trees_seed.has_value());
+}
+
+TEST_F(VerifierConfigTest, FlagsOverrideTheFile) {
+  const auto line = ReadFile(
+      "# a comment\nrpc { listen: 'unix:/tmp/file' listen: 'unix:/tmp/two' peer_silence_ms: 900 }\n"
+      "model: '/a' threads: 3 kv_pages: 7 cut_trees_seed: 0 stall_ms: 200 max_tree_nodes: 31 max_step_rows: "
+      "33",
+      {"--listen=127.0.0.1:0", "--threads", "2", "--model=/b/c", "--drafter=/d", "--device=cpu"});
+  ASSERT_TRUE(line.ok()) << line.status();
+  const Config& config = line->config;
+  EXPECT_THAT(config.rpc.server.listen, ElementsAre("127.0.0.1:0"));
+  EXPECT_EQ(config.rpc.peer_silence, std::chrono::milliseconds(900));
+  EXPECT_EQ(config.threads, 2);
+  EXPECT_EQ(config.model, "/b/c");
+  EXPECT_EQ(config.drafter, "/d");
+  EXPECT_EQ(config.kv_pages, 7);
+  EXPECT_EQ(config.cut_trees_seed, 0u);
+  EXPECT_EQ(config.stall_limit, std::chrono::milliseconds(200));
+  EXPECT_EQ(config.max_step_rows, 33);
+}
+
+TEST_F(VerifierConfigTest, ErrorsNameFileLineAndField) {
+  EXPECT_THAT(Message(ReadFile("model: '/a'\nmodle: '/b'\n")), HasSubstr(path_ + ":2:"));
+  EXPECT_THAT(Message(ReadFile("model: '/a'\nmodle: '/b'\n")), HasSubstr("modle"));
+  EXPECT_THAT(Message(ReadFile("threads: 'two'")), HasSubstr(":1:"));
+  EXPECT_THAT(Message(ReadFile("device: DEVICE_TPU")), HasSubstr("DEVICE_TPU"));
+  EXPECT_THAT(Message(ReadFile("model: '/a' model: '/b'")), HasSubstr("model"));
+  EXPECT_THAT(Message(Read({"--config=/does/not/exist"})), HasSubstr("--config=/does/not/exist, expected"));
+}
+
+TEST_F(VerifierConfigTest, EveryBadValueIsRefusedByName) {
+  const auto with = [this](const std::string& text) {
+    return Message(ReadFile(text, {"--listen=unix:/tmp/v", "--model=/m"}));
+  };
+  EXPECT_EQ(with(""), "no error");
+  EXPECT_THAT(Message(Read({"--listen=unix:/tmp/v"})), HasSubstr("model=, expected the directory"));
+  EXPECT_THAT(Message(Read({"--model=/m"})), HasSubstr("rpc.listen count=0"));
+  EXPECT_THAT(Message(Read({"--model=/m", "--listen=nonsense"})), HasSubstr("rpc.listen=nonsense"));
+  EXPECT_THAT(Message(Read({"--model=/m", "--listen=h:70000"})), HasSubstr("rpc.listen=h:70000"));
+  EXPECT_THAT(Message(Read({"--model=/m", "--listen=unix:"})), HasSubstr("rpc.listen=unix:"));
+  EXPECT_THAT(with("device: DEVICE_CUDA"), HasSubstr("device=CUDA, expected CPU"));
+  EXPECT_THAT(with("threads: -1"), HasSubstr("threads=-1, expected a value in [1, 1024]"));
+  EXPECT_THAT(with("kv_pages: -1"), HasSubstr("kv_pages=-1"));
+  EXPECT_THAT(with("max_sequences: 5000"), HasSubstr("max_sequences=5000"));
+  EXPECT_THAT(with("max_queue: -2"), HasSubstr("max_queue=-2"));
+  EXPECT_THAT(with("max_tree_nodes: 256"), HasSubstr("max_tree_nodes=256, expected a value in [1, 255]"));
+  EXPECT_THAT(with("max_step_rows: 256"), HasSubstr("max_step_rows=256, expected a value in [257, 8192]"));
+  EXPECT_THAT(with("prefill_chunk: 513"), HasSubstr("prefill_chunk=513"));
+  EXPECT_THAT(with("context_length: -1"), HasSubstr("context_length=-1"));
+  EXPECT_THAT(with("stall_ms: 1"), HasSubstr("stall_ms=1"));
+  EXPECT_THAT(with("rpc { peer_silence_ms: 10 }"), HasSubstr("rpc.peer_silence_ms=10"));
+  EXPECT_THAT(with("rpc { drain_ms: -1 }"), HasSubstr("rpc.drain_ms=-1"));
+  EXPECT_THAT(with("rpc { max_message_bytes: 5 }"), HasSubstr("rpc.max_message_bytes=5"));
+  EXPECT_THAT(with("rpc { max_concurrent_streams: -5 }"), HasSubstr("rpc.max_concurrent_streams=-5"));
+}
+
+TEST_F(VerifierConfigTest, BadCommandLinesAreRefused) {
+  EXPECT_THAT(Message(Read({"--modell=/m"})), HasSubstr("--modell is unknown"));
+  EXPECT_THAT(Message(Read({"stray"})), HasSubstr("argument=stray"));
+  EXPECT_THAT(Message(Read({"--model"})), HasSubstr("--model has no value"));
+  EXPECT_THAT(Message(Read({"--threads=two"})), HasSubstr("--threads=two, expected an integer"));
+  EXPECT_THAT(Message(Read({"--threads=0"})), HasSubstr("--threads=0"));
+  EXPECT_THAT(Message(Read({"--device=tpu"})), HasSubstr("--device=tpu, expected cpu or cuda"));
+  EXPECT_THAT(Message(Read({"--help=yes"})), HasSubstr("without a value"));
+  const auto help = Read({"--help"});
+  ASSERT_TRUE(help.ok());
+  EXPECT_THAT(help->help, HasSubstr("--kv-pages VALUE"));
+}
+
+}  // namespace
+}  // namespace arborist::verifier

@@ -1,0 +1,3 @@
+#include "verifier/run.h"
+
+int main(int argc, char** argv) { return arborist::verifier::RunProcess(argc, argv); }

@@ -1,0 +1,157 @@
+#include "verifier/run.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <optional>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/base/math.h"
+#include "common/base/status_macros.h"
+#include "common/projection/projection.h"
+#include "common/rpc/protocol.h"
+#include "common/rpc/server.h"
+#include "common/rpc/serving_switch.h"
+#include "common/tree/token_tree.h"
+#include "common/weights/fingerprint.h"
+#include "verifier/config.h"
+#include "verifier/create_verifier.h"
+#include "verifier/fingerprint.h"
+#include "verifier/model/model.h"
+#include "verifier/service.h"
+
+namespace arborist::verifier {
+namespace {
+
+constexpr int64_t kPageRows = 64;
+constexpr int64_t kDefaultCacheBytes = int64_t{1} << 30;
+constexpr int kLogitsRows = 256;
+
+struct Loaded {
+  std::unique_ptr<Verifier> verifier;
+  VerifierInfo info;
+  int64_t page_bytes = 0;
+};
+
+int64_t PageBytes(const ModelConfig& model, bool features) {
+  const int64_t latent = model.layers * model.latent_row() * static_cast<int64_t>(sizeof(float));
+  return kPageRows * (latent + (features ? model.hidden_size * 2 : 0));
+}
+
+// Room for max_sequences full contexts, within the default bytes; always for one.
+int64_t DefaultPages(const Config& config, int context, int64_t page_bytes) {
+  const int64_t one = CeilDiv(context + config.max_tree_nodes + 1, kPageRows);
+  const int64_t affordable = kDefaultCacheBytes / page_bytes;
+  return std::max(one, std::min(one * config.max_sequences, affordable));
+}
+
+absl::StatusOr<Loaded> Load(const Config& config, ThreadPool& threads) {
+  const StreamView stream{.threads = &threads};
+  const kernels::KernelSet& kernels = kernels::CpuKernels();
+  ASSIGN_OR_RETURN(const ModelConfig shape, ReadModelConfig(config.model));
+  const auto longest = static_cast<int>(shape.max_position_embeddings);
+  if (config.context_length > longest) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("context_length=", config.context_length, ", expected at most the model's ", longest));
+  }
+  const int context = config.context_length > 0 ? config.context_length : longest;
+  std::optional<Projection> projection;
+  if (!config.drafter.empty()) {
+    ASSIGN_OR_RETURN(projection, LoadProjection(config.drafter));
+  }
+  Loaded loaded;
+  loaded.page_bytes = PageBytes(shape, projection.has_value());
+  VerifierOptions options;
+  options.pages = config.kv_pages > 0 ? config.kv_pages : DefaultPages(config, context, loaded.page_bytes);
+  options.max_context = context;
+  options.max_tree_nodes = config.max_tree_nodes;
+  options.max_sequences = config.max_sequences;
+  options.max_queue = config.max_queue;
+  options.max_rows = config.max_step_rows;
+  options.max_logits_rows = std::min(config.max_step_rows, std::max(kLogitsRows, config.max_tree_nodes + 1));
+  options.prefill_chunk = config.prefill_chunk;
+  options.cut_trees_seed = config.cut_trees_seed;
+  ModelOptions model_options;
+  model_options.directory = config.model;
+  model_options.max_rows = options.max_rows;
+  model_options.max_logits_rows = options.max_logits_rows;
+  model_options.max_context = context + kMaxTreeDepth;
+  if (projection.has_value()) {
+    model_options.tap_layers.assign(projection->taps.begin(), projection->taps.end());
+  }
+  ASSIGN_OR_RETURN(std::unique_ptr<Model> model, Model::Load(model_options, kernels, stream));
+  ASSIGN_OR_RETURN(const std::string checkpoint, CheckpointFingerprint(config.model));
+  VerifierIdentity identity;
+  identity.checkpoint = checkpoint;
+  loaded.info = {.fingerprint = VerifierFingerprint(identity),
+                 .projection_hash = projection.has_value() ? projection->hash : "",
+                 .model_name = config.model_name,
+                 .vocabulary_size = static_cast<int32_t>(shape.vocab_size),
+                 .hidden_size = static_cast<int32_t>(shape.hidden_size),
+                 .context_length = context,
+                 .max_tree_nodes = config.max_tree_nodes,
+                 .max_sequences = config.max_sequences};
+  ASSIGN_OR_RETURN(loaded.verifier,
+                   CreateVerifier(options, std::move(model), std::move(projection), kernels, stream));
+  return loaded;
+}
+
+void PrintTable(const Config& config, const Loaded& loaded) {
+  const int64_t pages = loaded.verifier->total_pages();
+  std::fprintf(
+      stderr,
+      "verifier: model %s, vocabulary %d, context %d, fingerprint %.12s\n"
+      "verifier: cache %lld pages of 64 positions, %lld MiB; %d threads; features %s\n",
+      loaded.info.model_name.c_str(), loaded.info.vocabulary_size, loaded.info.context_length,
+      loaded.info.fingerprint.c_str(), static_cast<long long>(pages),
+      static_cast<long long>(pages * loaded.page_bytes >> 20), config.threads,
+      loaded.info.projection_hash.empty() ? "none" : loaded.info.projection_hash.substr(0, 12).c_str());
+}
+
+absl::Status Serve(const Config& config, TerminationSignal& signal) {
+  // In this order, so that each outlives what uses it.
+  ThreadPool threads(config.threads);
+  Loaded loaded;
+  ServingSwitch health(kVerifierServiceName);
+  VerifierServiceImpl service(config.stall_limit, [&health](bool serving) {
+    std::fprintf(stderr, "verifier: %s\n",
+                 serving ? "serving" : "not serving: no step has ended for too long");
+    health.Set(serving);
+  });
+  grpc::Service* services[] = {&service};
+  // The port opens before the model is there: health says NOT_SERVING, calls are UNAVAILABLE (LOADING).
+  ASSIGN_OR_RETURN(const std::unique_ptr<RpcServer> server, RpcServer::Start(config.rpc.server, services));
+  health.Attach(server.get());
+  std::fprintf(stderr, "verifier: listens on %s\n", absl::StrJoin(server->addresses(), ", ").c_str());
+  ASSIGN_OR_RETURN(loaded, Load(config, threads));
+  PrintTable(config, loaded);
+  service.Serve(loaded.verifier.get(), loaded.info);
+  std::fprintf(stderr, "verifier: signal %d, draining\n", signal.Wait());
+  server->Drain();
+  service.Stop();
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+int RunProcess(int argc, const char* const* argv) {
+  TerminationSignal signal;  // before any thread
+  const absl::StatusOr<CommandLine> line = ReadCommandLine(argc, argv);
+  if (!line.ok()) {
+    std::fprintf(stderr, "arborist-verifier: %s\n", std::string(line.status().message()).c_str());
+    return 2;
+  }
+  if (!line->help.empty()) {
+    std::fputs(line->help.c_str(), stdout);
+    return 0;
+  }
+  if (const absl::Status status = Serve(line->config, signal); !status.ok()) {
+    std::fprintf(stderr, "arborist-verifier: %s\n", std::string(status.message()).c_str());
+    return 1;
+  }
+  return 0;
+}
+
+}  // namespace arborist::verifier
