@@ -65,7 +65,8 @@ void DotBlock(const DotBlockArgs& args);
 void DotSegments(const DotSegmentsArgs& args);
 
 // ((0+1)+(2+3))+((4+5)+(6+7)), or the subtree of 1, 2 or 4 segments.
-inline float JoinSegments(const float* p, int segments) {
+// Always inline: a copy compiled for one instruction set must not become everybody's.
+[[gnu::always_inline]] inline float JoinSegments(const float* p, int segments) {
   switch (segments) {
     case 1:
       return p[0];

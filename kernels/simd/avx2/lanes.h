@@ -109,6 +109,17 @@ inline Lanes16 Pow2(Lanes16 n) {
           _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n.high), bias), 23))};
 }
 
+// Lanes from `count` on become +0.
+inline Lanes16 KeepFirst(Lanes16 a, int64_t count) {
+  alignas(64) static constexpr int32_t kMask[32] = {-1, -1, -1, -1, -1, -1, -1, -1, -1,
+                                                    -1, -1, -1, -1, -1, -1, -1, 0};
+  const auto mask = [&](int at) {
+    return _mm256_castsi256_ps(
+        _mm256_loadu_si256(reinterpret_cast<const __m256i*>(kMask + (16 - count) + at)));
+  };
+  return {_mm256_and_ps(a.low, mask(0)), _mm256_and_ps(a.high, mask(8))};
+}
+
 // Lanes (l, l+8) added: the first step of Sum().
 struct Half8 {
   __m256 v;
@@ -116,21 +127,50 @@ struct Half8 {
 inline Half8 Fold(Lanes16 a) { return {_mm256_add_ps(a.low, a.high)}; }
 // out[i] = the rest of Sum() of h[i]: (l, l+4), (l, l+2), (l, l+1), for eight at once.
 inline void Sum8(const Half8 (&h)[8], float* out) {
-  // Pairs of vectors (0, 4), (1, 5), (2, 6), (3, 7) end in the two 128-bit halves of the result in order.
-  const auto join4 = [](__m256 a, __m256 b) {
-    return _mm256_add_ps(_mm256_permute2f128_ps(a, b, 0x20), _mm256_permute2f128_ps(a, b, 0x31));
+  // Blends are cheaper than shuffles: each step adds [a.first | b.second] to [a.second | b.first]. Pairs (0,
+  // 4), (1, 5), (2, 6), (3, 7) end in the two 128-bit halves of the result in order.
+  const auto step4 = [](__m256 a, __m256 b) {
+    return _mm256_add_ps(_mm256_blend_ps(a, b, 0xf0), _mm256_permute2f128_ps(a, b, 0x21));
   };
-  const __m256 a = join4(h[0].v, h[4].v);
-  const __m256 b = join4(h[1].v, h[5].v);
-  const __m256 c = join4(h[2].v, h[6].v);
-  const __m256 d = join4(h[3].v, h[7].v);
-  const __m256 ab = _mm256_add_ps(_mm256_shuffle_ps(a, b, 0x44), _mm256_shuffle_ps(a, b, 0xee));
-  const __m256 cd = _mm256_add_ps(_mm256_shuffle_ps(c, d, 0x44), _mm256_shuffle_ps(c, d, 0xee));
+  const auto step2 = [](__m256 a, __m256 b) {
+    return _mm256_add_ps(_mm256_blend_ps(a, b, 0xcc), _mm256_shuffle_ps(a, b, 0x4e));
+  };
+  const __m256 ab = step2(step4(h[0].v, h[4].v), step4(h[1].v, h[5].v));
+  const __m256 cd = step2(step4(h[2].v, h[6].v), step4(h[3].v, h[7].v));
   _mm256_storeu_ps(out, _mm256_add_ps(_mm256_shuffle_ps(ab, cd, 0x88), _mm256_shuffle_ps(ab, cd, 0xdd)));
 }
+// out[i] = ((p[0] + p[1]) + (p[2] + p[3])) + ((p[4] + p[5]) + (p[6] + p[7])) of p + 8 * i, for eight at once.
+inline void JoinPairs8(const float* p, float* out) {
+  const auto pairs = [](__m256 a, __m256 b) {
+    return _mm256_add_ps(_mm256_shuffle_ps(a, b, 0x88), _mm256_shuffle_ps(a, b, 0xdd));
+  };
+  const auto row = [p](int i) { return _mm256_loadu_ps(p + 8 * i); };
+  const __m256 a = pairs(pairs(row(0), row(1)), pairs(row(2), row(3)));
+  const __m256 b = pairs(pairs(row(4), row(5)), pairs(row(6), row(7)));
+  _mm256_storeu_ps(out,
+                   _mm256_add_ps(_mm256_permute2f128_ps(a, b, 0x20), _mm256_permute2f128_ps(a, b, 0x31)));
+}
+
+// What a tile's accumulators are made of: half of the 16 lanes, so that more of them stay in registers.
+struct Chunk {
+  __m256 v;
+
+  static Chunk Zero() { return {_mm256_setzero_ps()}; }
+  static Chunk Load(const float* p) { return {_mm256_loadu_ps(p)}; }
+  // The first `count` elements (none if negative, at most 8); the other lanes are +0.
+  static Chunk LoadPartial(const float* p, int64_t count) {
+    const __m256i mask = _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(count)),
+                                            _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+    return {_mm256_maskload_ps(p, mask)};
+  }
+};
+inline Chunk Fma(Chunk a, Chunk b, Chunk c) { return {_mm256_fmadd_ps(a.v, b.v, c.v)}; }
+inline constexpr int kChunks = 2;
+inline constexpr int kChunkLanes = 8;
+inline Half8 Fold(const Chunk (&a)[kChunks]) { return {_mm256_add_ps(a[0].v, a[1].v)}; }
 
 // Rows and outputs of a register tile that leave no accumulator in memory.
-inline constexpr int kTileRows = 2;
-constexpr int TileOutputs(int rows) { return rows == 1 ? 4 : 2; }
+inline constexpr int kTileRows = 3;
+inline constexpr int kTileOutputs = 4;
 
 }  // namespace arborist::kernels::ARBORIST_ISA

@@ -67,6 +67,11 @@ inline Lanes16 Pow2(Lanes16 n) {
       _mm512_slli_epi32(_mm512_add_epi32(_mm512_cvtps_epi32(n.v), _mm512_set1_epi32(127)), 23))};
 }
 
+// Lanes from `count` on become +0.
+inline Lanes16 KeepFirst(Lanes16 a, int64_t count) {
+  return {_mm512_maskz_mov_ps(static_cast<__mmask16>((1u << count) - 1u), a.v)};
+}
+
 // Lanes (l, l+8) added: the first step of Sum().
 struct Half8 {
   __m256 v;
@@ -76,21 +81,38 @@ inline Half8 Fold(Lanes16 a) {
 }
 // out[i] = the rest of Sum() of h[i]: (l, l+4), (l, l+2), (l, l+1), for eight at once.
 inline void Sum8(const Half8 (&h)[8], float* out) {
-  // Pairs of vectors (0, 4), (1, 5), (2, 6), (3, 7) end in the two 128-bit halves of the result in order.
-  const auto join4 = [](__m256 a, __m256 b) {
-    return _mm256_add_ps(_mm256_permute2f128_ps(a, b, 0x20), _mm256_permute2f128_ps(a, b, 0x31));
+  // Blends are cheaper than shuffles: each step adds [a.first | b.second] to [a.second | b.first]. Pairs (0,
+  // 4), (1, 5), (2, 6), (3, 7) end in the two 128-bit halves of the result in order.
+  const auto step4 = [](__m256 a, __m256 b) {
+    return _mm256_add_ps(_mm256_blend_ps(a, b, 0xf0), _mm256_permute2f128_ps(a, b, 0x21));
   };
-  const __m256 a = join4(h[0].v, h[4].v);
-  const __m256 b = join4(h[1].v, h[5].v);
-  const __m256 c = join4(h[2].v, h[6].v);
-  const __m256 d = join4(h[3].v, h[7].v);
-  const __m256 ab = _mm256_add_ps(_mm256_shuffle_ps(a, b, 0x44), _mm256_shuffle_ps(a, b, 0xee));
-  const __m256 cd = _mm256_add_ps(_mm256_shuffle_ps(c, d, 0x44), _mm256_shuffle_ps(c, d, 0xee));
+  const auto step2 = [](__m256 a, __m256 b) {
+    return _mm256_add_ps(_mm256_blend_ps(a, b, 0xcc), _mm256_shuffle_ps(a, b, 0x4e));
+  };
+  const __m256 ab = step2(step4(h[0].v, h[4].v), step4(h[1].v, h[5].v));
+  const __m256 cd = step2(step4(h[2].v, h[6].v), step4(h[3].v, h[7].v));
   _mm256_storeu_ps(out, _mm256_add_ps(_mm256_shuffle_ps(ab, cd, 0x88), _mm256_shuffle_ps(ab, cd, 0xdd)));
 }
+// out[i] = ((p[0] + p[1]) + (p[2] + p[3])) + ((p[4] + p[5]) + (p[6] + p[7])) of p + 8 * i, for eight at once.
+inline void JoinPairs8(const float* p, float* out) {
+  const auto pairs = [](__m256 a, __m256 b) {
+    return _mm256_add_ps(_mm256_shuffle_ps(a, b, 0x88), _mm256_shuffle_ps(a, b, 0xdd));
+  };
+  const auto row = [p](int i) { return _mm256_loadu_ps(p + 8 * i); };
+  const __m256 a = pairs(pairs(row(0), row(1)), pairs(row(2), row(3)));
+  const __m256 b = pairs(pairs(row(4), row(5)), pairs(row(6), row(7)));
+  _mm256_storeu_ps(out,
+                   _mm256_add_ps(_mm256_permute2f128_ps(a, b, 0x20), _mm256_permute2f128_ps(a, b, 0x31)));
+}
+
+// What a tile's accumulators are made of.
+using Chunk = Lanes16;
+inline constexpr int kChunks = 1;
+inline constexpr int kChunkLanes = 16;
+inline Half8 Fold(const Chunk (&a)[kChunks]) { return Fold(a[0]); }
 
 // Rows and outputs of a register tile that leave no accumulator in memory.
-inline constexpr int kTileRows = 4;
-constexpr int TileOutputs(int rows) { return rows == 1 ? 8 : 4; }
+inline constexpr int kTileRows = 6;
+inline constexpr int kTileOutputs = 4;
 
 }  // namespace arborist::kernels::ARBORIST_ISA

@@ -101,6 +101,11 @@ inline Lanes16 Pow2(const Lanes16& n) {
   });
 }
 
+// Lanes from `count` on become +0.
+inline Lanes16 KeepFirst(const Lanes16& a, int64_t count) {
+  return Lanes16::Make([&](int i) { return i < count ? a.v[i] : 0.0f; });
+}
+
 // Lanes (l, l+8) added: the first step of Sum().
 struct Half8 {
   float v[8];
@@ -120,8 +125,22 @@ inline void Sum8(const Half8 (&h)[8], float* out) {
   }
 }
 
+// out[i] = ((p[0] + p[1]) + (p[2] + p[3])) + ((p[4] + p[5]) + (p[6] + p[7])) of p + 8 * i, for eight at once.
+inline void JoinPairs8(const float* p, float* out) {
+  for (int i = 0; i < 8; ++i) {
+    const float* v = p + 8 * i;
+    out[i] = ((v[0] + v[1]) + (v[2] + v[3])) + ((v[4] + v[5]) + (v[6] + v[7]));
+  }
+}
+
+// What a tile's accumulators are made of.
+using Chunk = Lanes16;
+inline constexpr int kChunks = 1;
+inline constexpr int kChunkLanes = 16;
+inline Half8 Fold(const Chunk (&a)[kChunks]) { return Fold(a[0]); }
+
 // Rows and outputs of a register tile that leave no accumulator in memory.
 inline constexpr int kTileRows = 1;
-constexpr int TileOutputs(int) { return 1; }
+inline constexpr int kTileOutputs = 1;
 
 }  // namespace arborist::kernels::ARBORIST_ISA
