@@ -6,6 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/tree/token_tree.h"
 #include "verifier/model/layer.h"
 #include "verifier/model/row_ops.h"
 
@@ -22,9 +23,11 @@ absl::Status CheckOptions(const ModelOptions& options, const ModelConfig& config
   if (options.max_logits_rows < 0 || options.max_logits_rows > options.max_rows) {
     return error("max_logits_rows", options.max_logits_rows, "0 to max_rows");
   }
-  if (options.max_context < 1 || options.max_context > config.max_position_embeddings) {
+  // Nodes of a tree at the context's end are computed beyond it, but never committed.
+  const int64_t longest = config.max_position_embeddings + kMaxTreeDepth;
+  if (options.max_context < 1 || options.max_context > longest) {
     return error("max_context", options.max_context,
-                 absl::StrCat("1 to max_position_embeddings=", config.max_position_embeddings));
+                 absl::StrCat("1 to max_position_embeddings + ", kMaxTreeDepth, " = ", longest));
   }
   for (const int layer : options.tap_layers) {
     if (layer < 0 || layer >= config.layers) {

@@ -221,7 +221,7 @@ TEST_F(ModelWeightsTest, OptionsOutsideTheModelAreRefused) {
   EXPECT_EQ(refusal(options(4, 4, 64, {2, 0})), "");
   EXPECT_EQ(refusal(options(0, 0, 64, {})), "max_rows=0, expected at least 1");
   EXPECT_THAT(refusal(options(4, 5, 64, {})), HasSubstr("max_logits_rows=5"));
-  EXPECT_THAT(refusal(options(4, 4, 163841, {})), HasSubstr("max_context=163841"));
+  EXPECT_THAT(refusal(options(4, 4, 163904, {})), HasSubstr("max_context=163904"));
   EXPECT_EQ(refusal(options(4, 4, 64, {3})), "tap_layers=3, expected layers in [0, 3)");
 }
 
