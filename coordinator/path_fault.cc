@@ -33,7 +33,7 @@ PathEnd NoVerifier(const std::string& why) {
 }
 
 PathEnd Silent(const std::string& origin) {
-  return {absl::UnavailableError(absl::StrCat("the ", origin, " is silent")), origin, "PEER_SILENT"};
+  return {absl::UnavailableError(absl::StrCat("the ", origin, " is silent")), origin, kPeerSilent};
 }
 
 }  // namespace arborist::coordinator

@@ -17,6 +17,8 @@ bool IsOverload(const PathEnd& end);
 // The stream lost its sequence or its place, the verifier is well: a higher epoch may go on there.
 bool IsTakenOver(const PathEnd& end);
 
+inline constexpr char kPeerSilent[] = "PEER_SILENT";
+
 PathEnd NoVerifier(const std::string& why);
 PathEnd Silent(const std::string& origin);
 

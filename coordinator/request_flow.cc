@@ -220,6 +220,18 @@ void RequestFlow::HandleTick(absl::Time now) {
   }
 }
 
+// After a fault of the verifier: another one of equal fingerprint. A silent one may only be late: the
+// router's own questions decide whether it is lost, and without another one it is asked again.
+VerifierClient* RequestFlow::OtherVerifier(const PathEnd& end) {
+  const bool silent = end.reason == kPeerSilent;
+  if (!silent) {
+    router_.ReportFault(*verifier_);
+  }
+  failed_.push_back(verifier_);
+  VerifierClient* other = router_.ChooseVerifier(state_.fingerprint, failed_);
+  return other == nullptr && silent ? verifier_ : other;
+}
+
 void RequestFlow::PathFault(const PathEnd& end) {
   CancelCall();
   if (IsRequestFault(end)) {
@@ -238,9 +250,7 @@ void RequestFlow::PathFault(const PathEnd& end) {
     Fail(end);
     return;
   } else if (!IsTakenOver(end)) {
-    router_.ReportFault(*verifier_);
-    failed_.push_back(verifier_);
-    verifier_ = router_.ChooseVerifier(state_.fingerprint, failed_);
+    verifier_ = OtherVerifier(end);
   }
   if (verifier_ == nullptr || state_.epoch >= kMaxAttempts) {
     Fail(NoVerifier(absl::StrCat("the verifier failed (", std::string(end.status.message()),

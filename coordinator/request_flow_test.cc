@@ -200,6 +200,28 @@ TEST_F(RequestFlowTest, TheLastVerifierLostIsUnavailable) {
   EXPECT_THAT(std::string(sink_.error.status.message()), HasSubstr("connection refused"));
 }
 
+TEST_F(RequestFlowTest, ASilentLastVerifierIsAskedAgainAndAtLastGivenUp) {
+  Begin(Mode::kOff);
+  router_.first.last().Send(script_, 0, 5);
+  absl::Time now = absl::Now();
+  const auto wait = [&] {
+    for (int i = 0; i < 13; ++i) {
+      flow_->Tick(now += absl::Milliseconds(25));
+    }
+  };
+  wait();
+  ASSERT_EQ(router_.first.calls.size(), 2u);
+  EXPECT_TRUE(router_.first.calls[0]->cancelled);
+  EXPECT_TRUE(router_.faults.empty());
+  router_.first.last().Send(script_, 5, 9);
+  for (int i = 0; i < 20 && sink_.failed == 0; ++i) {
+    wait();
+  }
+  EXPECT_EQ(sink_.error.reason, "NO_VERIFIER");
+  EXPECT_EQ(router_.first.calls.size(), 8u);
+  EXPECT_EQ(sink_.tokens.size(), 9u);
+}
+
 TEST_F(RequestFlowTest, ARequestThatTheVerifierRefusesGoesToTheClient) {
   Begin(Mode::kTree);
   router_.drafter.last().End(absl::InvalidArgumentError("prompt is too long"), "verifier", "BAD_REQUEST");
