@@ -8,18 +8,18 @@ namespace {
 
 // Accumulators fill the registers: 32 of 16 lanes, or 16 of 8.
 constexpr bool kWide = alignof(Lanes16) == 64;
-constexpr int kQueries = kWide ? 4 : 2;
-constexpr int kKeys = kWide ? 4 : 2;
-constexpr int kChunks = kWide ? 4 : 2;  // of 16 columns
+constexpr int kQueryTile = kWide ? 4 : 2;
+constexpr int kColumnTile = kWide ? 4 : 2;  // of 16 columns
 constexpr int kScoreStride = kAttentionBlockKeys;
 
+// part[q * stride + k] = the folded lanes of dot(query q, key k).
 template <int queries, int keys>
-void ScoreTile(const float* query, int64_t query_stride, const float* const* key, int64_t width, float scale,
-               float* score) {
+void DotTile(const float* query, int64_t query_stride, const float* const* key, int64_t width, Half8* part,
+             int stride) {
   Lanes16 sum[queries][keys];
 #pragma GCC unroll 4
   for (int q = 0; q < queries; ++q) {
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int k = 0; k < keys; ++k) {
       sum[q][k] = Lanes16::Zero();
     }
@@ -27,14 +27,14 @@ void ScoreTile(const float* query, int64_t query_stride, const float* const* key
   int64_t c = 0;
   for (; c + 16 <= width; c += 16) {
     Lanes16 row[keys];
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int k = 0; k < keys; ++k) {
       row[k] = Lanes16::Load(key[k] + c);
     }
 #pragma GCC unroll 4
     for (int q = 0; q < queries; ++q) {
       const Lanes16 x = Lanes16::Load(query + q * query_stride + c);
-#pragma GCC unroll 4
+#pragma GCC unroll 8
       for (int k = 0; k < keys; ++k) {
         sum[q][k] = Fma(x, row[k], sum[q][k]);
       }
@@ -44,7 +44,7 @@ void ScoreTile(const float* query, int64_t query_stride, const float* const* key
 #pragma GCC unroll 4
     for (int q = 0; q < queries; ++q) {
       const Lanes16 x = Lanes16::LoadPartial(query + q * query_stride + c, width - c);
-#pragma GCC unroll 4
+#pragma GCC unroll 8
       for (int k = 0; k < keys; ++k) {
         sum[q][k] = Fma(x, Lanes16::LoadPartial(key[k] + c, width - c), sum[q][k]);
       }
@@ -52,30 +52,47 @@ void ScoreTile(const float* query, int64_t query_stride, const float* const* key
   }
 #pragma GCC unroll 4
   for (int q = 0; q < queries; ++q) {
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int k = 0; k < keys; ++k) {
-      score[q * kScoreStride + k] = scale * sum[q][k].Sum();
+      part[q * stride + k] = Fold(sum[q][k]);
     }
   }
 }
 
+// Scores of `queries` queries, so many keys at a time that their sums are joined by eights.
 template <int queries>
 void ScoreQueries(const AttentionBlockArgs& args, int q) {
+  constexpr int kKeys = queries == 1 ? 8 : 4;
+  constexpr int kAtOnce = kWide ? kKeys : kKeys / 2;
   const float* query = args.query + q * args.query_stride;
   float* score = args.score + q * kScoreStride;
-  int k = 0;
-  for (; k + kKeys <= args.keys; k += kKeys) {
-    ScoreTile<queries, kKeys>(query, args.query_stride, args.key + k, args.width, args.scale, score + k);
-  }
-  for (; k < args.keys; ++k) {
-    ScoreTile<queries, 1>(query, args.query_stride, args.key + k, args.width, args.scale, score + k);
+  for (int k = 0; k < args.keys; k += kKeys) {
+    // Past the end stands the last key again; its scores are overwritten or cut off.
+    const float* key[kKeys];
+    for (int i = 0; i < kKeys; ++i) {
+      key[i] = args.key[k + i < args.keys ? k + i : args.keys - 1];
+    }
+    Half8 part[queries * kKeys / 8][8];
+    for (int first = 0; first < kKeys; first += kAtOnce) {
+      DotTile<queries, kAtOnce>(query, args.query_stride, key + first, args.width, part[0] + first, kKeys);
+    }
+    float dot[queries * kKeys];
+#pragma GCC unroll 2
+    for (int i = 0; i < queries * kKeys / 8; ++i) {
+      Sum8(part[i], dot + i * 8);
+    }
+    for (int i = 0; i < queries; ++i) {
+      for (int j = 0; j < kKeys; ++j) {
+        score[i * kScoreStride + k + j] = args.scale * dot[i * kKeys + j];
+      }
+    }
   }
 }
 
 void Scores(const AttentionBlockArgs& args) {
   int q = 0;
-  for (; q + kQueries <= args.queries; q += kQueries) {
-    ScoreQueries<kQueries>(args, q);
+  for (; q + kQueryTile <= args.queries; q += kQueryTile) {
+    ScoreQueries<kQueryTile>(args, q);
   }
   for (; q < args.queries; ++q) {
     ScoreQueries<1>(args, q);
@@ -142,8 +159,11 @@ void AccumulateTile(const AttentionBlockArgs& args, int q, int64_t column, const
 template <int queries>
 void AccumulateQueries(const AttentionBlockArgs& args, int q, const AttentionPart& part) {
   int64_t column = 0;
-  for (; column + kChunks * 16 <= args.columns; column += kChunks * 16) {
-    AccumulateTile<queries, kChunks, false>(args, q, column, part);
+  for (; column + kColumnTile * 16 <= args.columns; column += kColumnTile * 16) {
+    AccumulateTile<queries, kColumnTile, false>(args, q, column, part);
+  }
+  for (; column + 32 <= args.columns; column += 32) {
+    AccumulateTile<queries, 2, false>(args, q, column, part);
   }
   for (; column + 16 <= args.columns; column += 16) {
     AccumulateTile<queries, 1, false>(args, q, column, part);
@@ -161,8 +181,8 @@ void AttendBlock(const AttentionBlockArgs& args, const AttentionPart& part) {
     Softmax(args.score + q * kScoreStride, args.keys, part.max + q, part.sum + q);
   }
   int q = 0;
-  for (; q + kQueries <= args.queries; q += kQueries) {
-    AccumulateQueries<kQueries>(args, q, part);
+  for (; q + kQueryTile <= args.queries; q += kQueryTile) {
+    AccumulateQueries<kQueryTile>(args, q, part);
   }
   for (; q < args.queries; ++q) {
     AccumulateQueries<1>(args, q, part);
