@@ -40,14 +40,16 @@ absl::Status ValidateTopKLogProb(const TopKLogProbArgs& args) {
   if (args.first_position < 0) {
     return FieldError("first_position", absl::StrCat(args.first_position), ">= 0");
   }
-  const std::string one_a_depth = absl::StrCat("[", depths, ", ", args.k, "] with a stride of at least k");
+  const auto one_a_depth = [&] {
+    return absl::StrCat("[", depths, ", ", args.k, "] with a stride of at least k");
+  };
   if (!HasShape(args.token, depths, args.k)) {
     return FieldError("token", absl::StrCat("[", args.token.rows, ", ", args.token.columns, "]"),
-                      one_a_depth);
+                      one_a_depth());
   }
   if (!HasShape(args.log_prob, depths, args.k)) {
     return FieldError("log_prob", absl::StrCat("[", args.log_prob.rows, ", ", args.log_prob.columns, "]"),
-                      one_a_depth);
+                      one_a_depth());
   }
   if (args.scratch.rows < depths || args.scratch.columns < vocabulary ||
       args.scratch.row_stride < vocabulary) {
