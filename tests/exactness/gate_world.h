@@ -1,7 +1,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -9,6 +11,7 @@
 #include "common/base/ids.h"
 #include "drafter/proposer.h"
 #include "kernels/kernel_set.h"
+#include "verifier/step_batch.h"
 #include "verifier/verifier.h"
 
 namespace arborist::tests {
@@ -20,8 +23,10 @@ struct WorldOptions {
   int max_rows = 160;  // small, so that mixed steps are cut into several
   int prefill_chunk = 48;
   uint64_t cut_seed = 1;
-  const kernels::KernelSet* kernels =
-      nullptr;  // null: the CPU backend; planted faults replace single entries
+  // Planted faults: a backend with single entries replaced (null: the CPU backend), and a hand in every
+  // step's input.
+  const kernels::KernelSet* kernels = nullptr;
+  std::function<void(verifier::StepBatch&)> tamper = nullptr;
 };
 
 // A target with everything the gate needs around it: a verifier, one that cuts trees, one elsewhere with the

@@ -1,0 +1,182 @@
+// A gate is worth what it catches: each fault below is one that speculative decoders have shipped, and each
+// must turn the gate red while plain decoding still looks healthy.
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "tests/exactness/gate.h"
+#include "tests/support/random_checkpoint.h"
+
+namespace arborist::tests {
+namespace {
+
+using kernels::CpuKernels;
+using kernels::KernelSet;
+using verifier::StepBatch;
+
+class PlantedFaultsTest : public testing::Test {
+ protected:
+  PlantedFaultsTest() {
+    WriteRandomTarget(directory_.path() + "/target", 11);
+    WriteRandomDrafter(directory_.path() + "/drafter", 12);
+  }
+
+  // The failures of the replay drafter's cells, which accept long and branching paths.
+  int RedCells(const KernelSet& kernels, std::function<void(StepBatch&)> tamper) {
+    absl::StatusOr<std::unique_ptr<GateWorld>> world =
+        GateWorld::Create({.target = directory_.path() + "/target",
+                           .drafter = directory_.path() + "/drafter",
+                           .kernels = &kernels,
+                           .tamper = std::move(tamper)});
+    if (!world.ok()) {
+      ADD_FAILURE() << world.status();
+      return 0;
+    }
+    Gate gate(**world, 5);
+    int red = 0;
+    for (const GateSampling sampling : kSamplings) {
+      for (const int budget : {7, 16, 31}) {
+        red += gate.Run({sampling, budget, GateDrafter::kReplay, Situation::kAlone}).failure.empty() ? 0 : 1;
+      }
+    }
+    return red;
+  }
+
+  TemporaryDirectory directory_;
+};
+
+// Calls body(row, first_row, rows) for each row of the trees in the batch.
+template <typename Body>
+void ForEachTreeNode(StepBatch& batch, const Body& body) {
+  for (int sequence = 0; sequence < batch.sequences; ++sequence) {
+    const int first = batch.first_row[sequence];
+    const bool is_tree =
+        std::find(batch.logits_row.begin(), batch.logits_row.end(), first) != batch.logits_row.end();
+    for (int row = first + 1; is_tree && row < batch.first_row[sequence + 1]; ++row) {
+      body(row, first);
+    }
+  }
+}
+
+int32_t* Tail(StepBatch& batch, int row) {
+  return batch.tail_slot.data() + static_cast<int64_t>(row) * kernels::kMaxTailKeys;
+}
+
+absl::Status AcceptOneTooMany(const kernels::TreeAcceptArgs& args, StreamView stream) {
+  const absl::Status status = CpuKernels().tree_accept(args, stream);
+  for (int64_t tree = 0; tree < args.path_length.size; ++tree) {
+    const int32_t begin = args.tree_begin[tree];
+    const int32_t length = args.path_length[tree];
+    const int32_t next = args.path[begin + length - 1] + 1;
+    if (begin + next < args.tree_begin[tree + 1]) {  // the next node, child or not
+      args.path[begin + length] = next;
+      args.path_length[tree] = length + 1;
+      args.bonus[tree] = args.chosen[begin + next];
+    }
+  }
+  return status;
+}
+
+// Copies one move after the other, the last first: path 0,2,3 reads a row that it has already overwritten.
+absl::Status CompactInPlace(const kernels::KvCompactArgs& args, StreamView) {
+  for (int64_t plane = 0; plane < args.plane.size; ++plane) {
+    for (int64_t move = args.from.size - 1; move >= 0; --move) {
+      char* base = static_cast<char*>(args.plane[plane]);
+      const int64_t bytes = args.row_bytes[plane];
+      std::memmove(base + args.to[move] * bytes, base + args.from[move] * bytes, static_cast<size_t>(bytes));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status NoiseKeyedByNode(const kernels::SampleTargetArgs& args, StreamView stream) {
+  std::vector<int32_t> position(args.position.data, args.position.data + args.position.size);
+  for (size_t row = 0; row < position.size(); ++row) {
+    position[row] += static_cast<int32_t>(row);
+  }
+  kernels::SampleTargetArgs faulty = args;
+  faulty.position = {position.data(), static_cast<int64_t>(position.size())};
+  return CpuKernels().sample_target(faulty, stream);
+}
+
+TEST_F(PlantedFaultsTest, WithoutAFaultEveryCellIsGreen) { EXPECT_EQ(RedCells(CpuKernels(), nullptr), 0); }
+
+TEST_F(PlantedFaultsTest, AcceptOffByOneTurnsTheGateRed) {
+  KernelSet faulty = CpuKernels();
+  faulty.tree_accept = AcceptOneTooMany;
+  EXPECT_GT(RedCells(faulty, nullptr), 0);
+}
+
+TEST_F(PlantedFaultsTest, CompactionInPlaceTurnsTheGateRed) {
+  KernelSet faulty = CpuKernels();
+  faulty.kv_compact = CompactInPlace;
+  EXPECT_GT(RedCells(faulty, nullptr), 0);
+}
+
+TEST_F(PlantedFaultsTest, NoiseKeyedByNodeTurnsTheGateRed) {
+  KernelSet faulty = CpuKernels();
+  faulty.sample_target = NoiseKeyedByNode;
+  EXPECT_GT(RedCells(faulty, nullptr), 0);
+}
+
+TEST_F(PlantedFaultsTest, PositionFromTheSlotInsteadOfTheDepthTurnsTheGateRed) {
+  EXPECT_GT(RedCells(CpuKernels(),
+                     [](StepBatch& batch) {
+                       ForEachTreeNode(batch, [&](int row, int first) {
+                         batch.position[row] = batch.position[first] + (row - first);
+                       });
+                     }),
+            0);
+}
+
+// A node that does not see its parent, though it sees everything before.
+TEST_F(PlantedFaultsTest, TheLastAncestorMaskedWronglyTurnsTheGateRed) {
+  EXPECT_GT(RedCells(CpuKernels(),
+                     [](StepBatch& batch) {
+                       ForEachTreeNode(batch, [&](int row, int) {
+                         int32_t* tail = Tail(batch, row);
+                         int32_t& count = batch.tail_count[row];
+                         tail[count - 2] = tail[count - 1];
+                         --count;
+                       });
+                     }),
+            0);
+}
+
+// A node that sees a sibling's row as if it were an ancestor.
+TEST_F(PlantedFaultsTest, AnUnmaskedNeighbourTurnsTheGateRed) {
+  EXPECT_GT(RedCells(CpuKernels(),
+                     [](StepBatch& batch) {
+                       ForEachTreeNode(batch, [&](int row, int) {
+                         int32_t* tail = Tail(batch, row);
+                         const int32_t count = batch.tail_count[row];
+                         if (batch.parent[row] != batch.parent[row - 1] || count < 2) {
+                           return;
+                         }
+                         tail[count - 2] = batch.write_slot[row - 1];
+                       });
+                     }),
+            0);
+}
+
+TEST_F(PlantedFaultsTest, TreeRowsLeftOutOfTheSlotMapTurnTheGateRed) {
+  EXPECT_GT(RedCells(CpuKernels(),
+                     [](StepBatch& batch) {
+                       ForEachTreeNode(batch, [&](int row, int first) {
+                         int32_t* tail = Tail(batch, row);
+                         int32_t& count = batch.tail_count[row];
+                         const int32_t depth = batch.position[row] - batch.position[first];
+                         tail[count - 1 - depth] = tail[count - 1];  // the prefix, then only itself
+                         count -= depth;
+                       });
+                     }),
+            0);
+}
+
+}  // namespace
+}  // namespace arborist::tests

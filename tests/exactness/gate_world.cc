@@ -1,0 +1,126 @@
+#include "tests/exactness/gate_world.h"
+
+#include <utility>
+
+#include "common/base/status_macros.h"
+#include "common/projection/projection.h"
+#include "common/threads/thread_pool.h"
+#include "drafter/dflash_proposer.h"
+#include "drafter/ngram_proposer.h"
+#include "verifier/create_verifier.h"
+#include "verifier/model/model.h"
+
+namespace arborist::tests {
+namespace {
+
+using drafter::DFlashProposer;
+using drafter::NgramProposer;
+using kernels::KernelSet;
+using verifier::ForwardResult;
+using verifier::KvPlanes;
+using verifier::Model;
+using verifier::ModelConfig;
+using verifier::StepBatch;
+using verifier::Verifier;
+
+constexpr int kMaxContext = 512;
+constexpr int kMaxTreeNodes = 64;
+
+// Alters the step's input before the real model sees it.
+class TamperedModel : public Model {
+ public:
+  TamperedModel(std::unique_ptr<Model> model, std::function<void(StepBatch&)> tamper)
+      : model_(std::move(model)), tamper_(std::move(tamper)) {}
+  const ModelConfig& config() const override { return model_->config(); }
+  int max_rows() const override { return model_->max_rows(); }
+  absl::StatusOr<ForwardResult> Forward(const StepBatch& batch, KvPlanes& planes) override {
+    StepBatch changed = batch;
+    tamper_(changed);
+    return model_->Forward(changed, planes);
+  }
+
+ private:
+  std::unique_ptr<Model> model_;
+  std::function<void(StepBatch&)> tamper_;
+};
+
+// A verifier and the threads it computes on.
+struct Site {
+  std::unique_ptr<ThreadPool> threads;
+  std::unique_ptr<Verifier> verifier;
+};
+
+absl::StatusOr<Site> MakeSite(const WorldOptions& options, std::optional<uint64_t> cut_seed) {
+  Site site;
+  site.threads = std::make_unique<ThreadPool>(options.threads);
+  const StreamView stream{.threads = site.threads.get()};
+  const KernelSet& kernels = options.kernels != nullptr ? *options.kernels : kernels::CpuKernels();
+  ASSIGN_OR_RETURN(Projection projection, LoadProjection(options.drafter));
+  verifier::ModelOptions model_options;
+  model_options.directory = options.target;
+  model_options.max_rows = options.max_rows;
+  model_options.max_logits_rows = options.max_rows;
+  model_options.max_context = kMaxContext + kMaxTreeDepth;
+  model_options.tap_layers.assign(projection.taps.begin(), projection.taps.end());
+  ASSIGN_OR_RETURN(std::unique_ptr<Model> model, Model::Load(model_options, kernels, stream));
+  if (options.tamper) {
+    model = std::make_unique<TamperedModel>(std::move(model), options.tamper);
+  }
+  verifier::VerifierOptions verifier_options;
+  verifier_options.pages = 64;
+  verifier_options.max_context = kMaxContext;
+  verifier_options.max_tree_nodes = kMaxTreeNodes;
+  verifier_options.max_sequences = 16;
+  verifier_options.max_queue = 32;
+  verifier_options.max_rows = options.max_rows;
+  verifier_options.max_logits_rows = options.max_rows;
+  verifier_options.prefill_chunk = options.prefill_chunk;
+  verifier_options.run_self_test = options.kernels == nullptr && !options.tamper;
+  verifier_options.cut_trees_seed = cut_seed;
+  ASSIGN_OR_RETURN(site.verifier, verifier::CreateVerifier(verifier_options, std::move(model),
+                                                           std::move(projection), kernels, stream));
+  return site;
+}
+
+class World : public GateWorld {
+ public:
+  static absl::StatusOr<std::unique_ptr<World>> Make(const WorldOptions& options) {
+    auto world = std::make_unique<World>();
+    ASSIGN_OR_RETURN(world->here_, MakeSite(options, std::nullopt));
+    ASSIGN_OR_RETURN(world->cutting_, MakeSite(options, options.cut_seed));
+    ASSIGN_OR_RETURN(world->elsewhere_, MakeSite(options, std::nullopt));
+    ASSIGN_OR_RETURN(const ModelConfig config, verifier::ReadModelConfig(options.target));
+    world->vocabulary_ = static_cast<int>(config.vocab_size);
+    world->draft_threads_ = std::make_unique<ThreadPool>(options.threads);
+    ASSIGN_OR_RETURN(world->dflash_, DFlashProposer::Create({.drafter_directory = options.drafter,
+                                                             .target_directory = options.target},
+                                                            kernels::CpuKernels(), *world->draft_threads_));
+    ASSIGN_OR_RETURN(world->ngram_, NgramProposer::Create({.vocabulary = world->vocabulary_}));
+    return world;
+  }
+
+  Verifier& verifier() override { return *here_.verifier; }
+  Verifier& cutting() override { return *cutting_.verifier; }
+  Verifier& elsewhere() override { return *elsewhere_.verifier; }
+  drafter::Proposer& dflash() override { return *dflash_; }
+  drafter::Proposer& ngram() override { return *ngram_; }
+  int vocabulary() const override { return vocabulary_; }
+
+ private:
+  Site here_;
+  Site cutting_;
+  Site elsewhere_;
+  std::unique_ptr<ThreadPool> draft_threads_;
+  std::unique_ptr<DFlashProposer> dflash_;
+  std::unique_ptr<NgramProposer> ngram_;
+  int vocabulary_ = 0;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<GateWorld>> GateWorld::Create(const WorldOptions& options) {
+  ASSIGN_OR_RETURN(std::unique_ptr<World> world, World::Make(options));
+  return world;
+}
+
+}  // namespace arborist::tests
