@@ -66,67 +66,51 @@ absl::StatusOr<Config> Check(const v1::CoordinatorConfig& in) {
   return out;
 }
 
-// A list given by flags replaces the file's.
-std::function<absl::Status(const std::string&)> Replacing(
-    google::protobuf::RepeatedPtrField<std::string>* list) {
-  return [list, first = true](const std::string& value) mutable {
-    if (first) {
-      list->Clear();
-      first = false;
-    }
-    *list->Add() = value;
-    return absl::OkStatus();
-  };
-}
-
 }  // namespace
 
 absl::StatusOr<CommandLine> ReadCommandLine(int argc, const char* const* argv) {
   CommandLine out;
   std::string path;
-  v1::CoordinatorConfig file;
-  // The file is read first, wherever --config stands, so that flags override it.
+  v1::CoordinatorConfig over;  // what flags say
   FlagSet flags("usage: arborist-coordinator [--config FILE] [flags]");
-  bool applying = false;
-  const auto when_applying = [&](std::function<absl::Status(const std::string&)> apply) {
-    return [&applying, apply = std::move(apply)](const std::string& value) {
-      return applying ? apply(value) : absl::OkStatus();
-    };
+  const auto text = [&](const char* name, const char* help, std::function<void(const std::string&)> apply) {
+    flags.Add(name, help, [apply = std::move(apply)](const std::string& value) {
+      apply(value);
+      return absl::OkStatus();
+    });
   };
-  flags.Add("config", "CoordinatorConfig as textproto", [&](const std::string& value) {
-    path = value;
-    return absl::OkStatus();
-  });
-  flags.Add("listen", "address to serve on, unix:/path or host:port; may be repeated",
-            when_applying([&](const std::string& value) {
-              file.mutable_rpc()->add_listen(value);
-              return absl::OkStatus();
-            }));
-  flags.Add("verifier", "address of a verifier, best first; may be repeated",
-            when_applying(Replacing(file.mutable_verifiers())));
-  flags.Add("drafter", "address of a drafter, best first; may be repeated",
-            when_applying(Replacing(file.mutable_drafters())));
-  flags.Add("tokenizer", "directory of the model", when_applying([&](const std::string& value) {
-              file.set_tokenizer(value);
-              return absl::OkStatus();
-            }));
-  flags.AddInteger("max-requests", "the most requests at once", 0, 65536,
-                   [&](int64_t value) { file.set_max_requests(static_cast<int32_t>(value)); });
-  flags.AddInteger(
-      "peer-silence-ms", "silence after which a peer is unusable", 0, 600000,
-      [&](int64_t value) { file.mutable_rpc()->set_peer_silence_ms(static_cast<int32_t>(value)); });
+  text("config", "CoordinatorConfig as textproto", [&](const std::string& v) { path = v; });
+  text("listen", "unix:/path or host:port; may be repeated",
+       [&](const std::string& v) { over.mutable_rpc()->add_listen(v); });
+  text("verifier", "address of a verifier, best first; may be repeated",
+       [&](const std::string& v) { over.add_verifiers(v); });
+  text("drafter", "address of a drafter, best first; may be repeated",
+       [&](const std::string& v) { over.add_drafters(v); });
+  text("tokenizer", "directory of the model", [&](const std::string& v) { over.set_tokenizer(v); });
+  flags.AddInteger("max-requests", "the most requests at once", 1, 65536,
+                   [&](int64_t v) { over.set_max_requests(static_cast<int32_t>(v)); });
+  flags.AddInteger("peer-silence-ms", "silence after which a peer is unusable", 50, 600000,
+                   [&](int64_t v) { over.mutable_rpc()->set_peer_silence_ms(static_cast<int32_t>(v)); });
   flags.AddSwitch("help", "this text", [&] { out.help = flags.Help(); });
   RETURN_IF_ERROR(flags.Parse(argc, argv));
   if (!out.help.empty()) {
     return out;
   }
+  v1::CoordinatorConfig config;
   if (!path.empty()) {
-    file.Clear();
-    RETURN_IF_ERROR(LoadTextproto(path, file));
+    RETURN_IF_ERROR(LoadTextproto(path, config));
   }
-  applying = true;
-  RETURN_IF_ERROR(flags.Parse(argc, argv));
-  ASSIGN_OR_RETURN(out.config, Check(file));
+  if (over.rpc().listen_size() > 0) {  // a list given by flags replaces the file's
+    config.mutable_rpc()->clear_listen();
+  }
+  if (over.verifiers_size() > 0) {
+    config.clear_verifiers();
+  }
+  if (over.drafters_size() > 0) {
+    config.clear_drafters();
+  }
+  config.MergeFrom(over);
+  ASSIGN_OR_RETURN(out.config, Check(config));
   return out;
 }
 
