@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string>
+#include <utility>
 
 #include "kernels/tree_attention_mla/tree_attention_mla.h"
 #include "verifier/testing/drive.h"
@@ -22,21 +24,29 @@ struct Fault {
   WrappedModel::Before before = nullptr;
 };
 
-// Whether tree decoding with the fault still gives plain decoding's text.
-bool Unnoticed(const Fault& fault, float temperature) {
-  OpenArgs args = MakeOpen("request", RandomTokens(50, kVocabulary, 17), kTokens, 16);
-  args.sampling = {.temperature = temperature, .seed = 5};
-  TestVerifierOptions options;
-  options.fake.vocabulary = kVocabulary;
-  const Decoded plain = DecodePlain(*TestVerifier(options), args);
-  EXPECT_EQ(plain.tokens.size(), static_cast<size_t>(kTokens)) << plain.closed;
-  std::vector<TokenId> text = args.prompt;
-  text.insert(text.end(), plain.tokens.begin(), plain.tokens.end());
-  options.kernels = &fault.kernels;
-  options.before = fault.before;
-  const Decoded trees = DecodeTrees(*TestVerifier(options), args, ReplayDrafter(text, kVocabulary, 16, 23));
-  return trees.closed.ok() && trees.tokens == plain.tokens;
-}
+class PlantedFaultsTest : public testing::TestWithParam<std::string> {
+ protected:
+  // Whether tree decoding with the fault still gives plain decoding's text and log-probabilities.
+  static bool Unnoticed(const Fault& fault, float temperature) {
+    OpenArgs args = MakeOpen("request", RandomTokens(50, kVocabulary, 17), kTokens, 16);
+    args.sampling = {.temperature = temperature, .seed = 5};
+    TestVerifierOptions options;
+    options.fake.vocabulary = kVocabulary;
+    if (GetParam() != "fake") {
+      options.make_model = [](const ModelOptions& model, StreamView stream) {
+        return LoadGolden(GetParam(), model, stream);
+      };
+    }
+    const Decoded plain = DecodePlain(*TestVerifier(options), args);
+    EXPECT_EQ(plain.tokens.size(), static_cast<size_t>(kTokens)) << plain.closed;
+    std::vector<TokenId> text = args.prompt;
+    text.insert(text.end(), plain.tokens.begin(), plain.tokens.end());
+    options.kernels = &fault.kernels;
+    options.before = fault.before;
+    const Decoded trees = DecodeTrees(*TestVerifier(options), args, ReplayDrafter(text, kVocabulary, 16, 23));
+    return trees.closed.ok() && trees.tokens == plain.tokens && trees.log_probs == plain.log_probs;
+  }
+};
 
 // Calls `alter` for every tree row whose depth is at least 1. Rows of a tree come first in a step.
 template <typename Alter>
@@ -94,38 +104,38 @@ absl::Status SampleWithNoiseByNode(const kernels::SampleTargetArgs& args, Stream
   return kernels::CpuKernels().sample_target(altered, stream);
 }
 
-TEST(PlantedFaultsTest, WithoutAFaultTextIsEqual) {
+TEST_P(PlantedFaultsTest, WithoutAFaultTextIsEqual) {
   EXPECT_TRUE(Unnoticed(Fault{}, 0));
   EXPECT_TRUE(Unnoticed(Fault{}, 1));
 }
 
-TEST(PlantedFaultsTest, AcceptingOneNodeTooManyIsNoticed) {
+TEST_P(PlantedFaultsTest, AcceptingOneNodeTooManyIsNoticed) {
   Fault fault;
   fault.kernels.tree_accept = AcceptOneTooMany;
   EXPECT_FALSE(Unnoticed(fault, 0));
   EXPECT_FALSE(Unnoticed(fault, 1));
 }
 
-TEST(PlantedFaultsTest, CompactionInPlaceIsNoticed) {
+TEST_P(PlantedFaultsTest, CompactionInPlaceIsNoticed) {
   Fault fault;
   fault.kernels.kv_compact = CompactInPlace;
   EXPECT_FALSE(Unnoticed(fault, 0));
 }
 
-TEST(PlantedFaultsTest, ForgottenCompactionIsNoticed) {
+TEST_P(PlantedFaultsTest, ForgottenCompactionIsNoticed) {
   Fault fault;
   fault.kernels.kv_compact = CompactNothing;
   EXPECT_FALSE(Unnoticed(fault, 0));
 }
 
-TEST(PlantedFaultsTest, NoiseKeyedByNodeIsNoticedAtATemperature) {
+TEST_P(PlantedFaultsTest, NoiseKeyedByNodeIsNoticedAtATemperature) {
   Fault fault;
   fault.kernels.sample_target = SampleWithNoiseByNode;
   EXPECT_TRUE(Unnoticed(fault, 0));  // greedy has no noise
   EXPECT_FALSE(Unnoticed(fault, 1));
 }
 
-TEST(PlantedFaultsTest, PositionFromTheSlotInsteadOfTheDepthIsNoticed) {
+TEST_P(PlantedFaultsTest, PositionFromTheSlotInsteadOfTheDepthIsNoticed) {
   Fault fault;
   fault.before = ForDraftedRows([](StepBatch& batch, int row) {
     const int first = FirstRow(batch, row);
@@ -134,7 +144,7 @@ TEST(PlantedFaultsTest, PositionFromTheSlotInsteadOfTheDepthIsNoticed) {
   EXPECT_FALSE(Unnoticed(fault, 0));
 }
 
-TEST(PlantedFaultsTest, AnUnmaskedLastAncestorIsNoticed) {
+TEST_P(PlantedFaultsTest, AnUnmaskedLastAncestorIsNoticed) {
   // The node's older neighbour is visible in place of its parent.
   Fault fault;
   fault.before = ForDraftedRows([](StepBatch& batch, int row) {
@@ -144,7 +154,7 @@ TEST(PlantedFaultsTest, AnUnmaskedLastAncestorIsNoticed) {
   EXPECT_FALSE(Unnoticed(fault, 0));
 }
 
-TEST(PlantedFaultsTest, AHiddenLastAncestorIsNoticed) {
+TEST_P(PlantedFaultsTest, AHiddenLastAncestorIsNoticed) {
   Fault fault;
   fault.before = ForDraftedRows([](StepBatch& batch, int row) {
     int32_t* tail = batch.tail_slot.data() + row * kMaxTailKeys;
@@ -154,7 +164,7 @@ TEST(PlantedFaultsTest, AHiddenLastAncestorIsNoticed) {
   EXPECT_FALSE(Unnoticed(fault, 0));
 }
 
-TEST(PlantedFaultsTest, TreeRowsLeftOutOfTheSlotMapAreNoticed) {
+TEST_P(PlantedFaultsTest, TreeRowsLeftOutOfTheSlotMapAreNoticed) {
   Fault fault;
   fault.before = ForDraftedRows([](StepBatch& batch, int row) {
     int32_t* tail = batch.tail_slot.data() + row * kMaxTailKeys;
@@ -165,7 +175,7 @@ TEST(PlantedFaultsTest, TreeRowsLeftOutOfTheSlotMapAreNoticed) {
   EXPECT_FALSE(Unnoticed(fault, 0));
 }
 
-TEST(PlantedFaultsTest, OneSwappedPairOfKeysIsNoticed) {
+TEST_P(PlantedFaultsTest, OneSwappedPairOfKeysIsNoticed) {
   Fault fault;
   fault.before = ForDraftedRows([](StepBatch& batch, int row) {
     int32_t* tail = batch.tail_slot.data() + row * kMaxTailKeys;
@@ -173,6 +183,9 @@ TEST(PlantedFaultsTest, OneSwappedPairOfKeysIsNoticed) {
   });
   EXPECT_FALSE(Unnoticed(fault, 0));
 }
+
+INSTANTIATE_TEST_SUITE_P(Models, PlantedFaultsTest, testing::Values("fake", "v3_groups", "kimi_step_ramp"),
+                         [](const auto& info) { return info.param; });
 
 }  // namespace
 }  // namespace arborist::verifier

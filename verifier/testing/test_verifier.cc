@@ -1,5 +1,6 @@
 #include "verifier/testing/test_verifier.h"
 
+#include <cstdlib>
 #include <random>
 #include <utility>
 
@@ -26,6 +27,15 @@ std::unique_ptr<Model> MakeModel(const TestVerifierOptions& options, StreamView 
 }
 
 }  // namespace
+
+std::unique_ptr<Model> LoadGolden(const std::string& name, ModelOptions options, StreamView stream) {
+  const char* source = std::getenv("ARBORIST_SOURCE_DIR");
+  Check(source != nullptr, "ctest sets ARBORIST_SOURCE_DIR");
+  options.directory = std::string(source) + "/tests/golden/target/" + name;
+  auto model = Model::Load(options, kernels::CpuKernels(), stream);
+  Check(model.ok(), model.status().ToString());
+  return *std::move(model);
+}
 
 TestVerifier::TestVerifier(TestVerifierOptions options) {
   auto model = std::make_unique<WrappedModel>(MakeModel(options, {.threads = &pool_}),

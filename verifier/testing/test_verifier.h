@@ -3,6 +3,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "common/threads/thread_pool.h"
@@ -34,6 +35,9 @@ struct TestVerifierOptions {
   WrappedModel::Before before;
   WrappedModel::After after;
 };
+
+// A random checkpoint of tests/golden/target, found by ctest's ARBORIST_SOURCE_DIR.
+std::unique_ptr<Model> LoadGolden(const std::string& name, ModelOptions options, StreamView stream);
 
 // A verifier with all that it stands on.
 class TestVerifier {
