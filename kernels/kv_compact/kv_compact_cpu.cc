@@ -1,12 +1,14 @@
 #include <algorithm>
 #include <cstring>
 
-#include "common/base/math.h"
 #include "common/base/status_macros.h"
 #include "kernels/kv_compact/kv_compact.h"
 
 namespace arborist::kernels::cpu {
 namespace {
+
+// Below this a second thread costs more than it copies.
+constexpr int64_t kMinBytesPerThread = 128 * 1024;
 
 void CompactPlane(const KvCompactArgs& args, int64_t plane, std::byte* buffer) {
   auto* rows = static_cast<std::byte*>(args.plane[plane]);
@@ -29,12 +31,16 @@ absl::Status KvCompact(const KvCompactArgs& args, StreamView stream) {
   const int64_t max_row_bytes =
       *std::max_element(args.row_bytes.data, args.row_bytes.data + args.row_bytes.size);
   const int64_t buffer_bytes = args.from.size * max_row_bytes;
-  // A buffer for each part of the loop, so no more parts than buffers.
-  const int64_t parts = std::min<int64_t>(stream.threads->threads(), args.scratch.size / buffer_bytes);
-  const int64_t grain = CeilDiv(args.plane.size, parts);
-  stream.threads->ParallelFor(args.plane.size, grain, [&](int64_t begin, int64_t end, int worker) {
-    for (int64_t plane = begin; plane < end; ++plane) {
-      CompactPlane(args, plane, args.scratch.data + worker * buffer_bytes);
+  // One part of the planes for each buffer.
+  const int64_t planes = args.plane.size;
+  const int64_t wanted = std::max<int64_t>(1, planes * buffer_bytes / kMinBytesPerThread);
+  const int64_t parts =
+      std::min({int64_t{stream.threads->threads()}, args.scratch.size / buffer_bytes, planes, wanted});
+  stream.threads->ParallelFor(parts, 1, [&](int64_t first, int64_t last, int) {
+    for (int64_t part = first; part < last; ++part) {
+      for (int64_t plane = planes * part / parts; plane < planes * (part + 1) / parts; ++plane) {
+        CompactPlane(args, plane, args.scratch.data + part * buffer_bytes);
+      }
     }
   });
   return absl::OkStatus();

@@ -68,7 +68,7 @@ absl::Status CompactInPlace(const KvCompactArgs& args, StreamView /*stream*/) {
 
 // Whether `compact` left every plane as "all reads, then all writes" does.
 bool MovesAsIfAllReadsCameFirst(Compact compact, const Moves& moves, ThreadPool& pool, int scratch_threads) {
-  const Planes before(64, {640, 8, 3, 2048});
+  const Planes before(64, {640, 8, 3, 2048, 8192, 16, 9000});
   Planes after = before;
   EXPECT_TRUE(RunCompact(compact, after, moves, pool, scratch_threads).ok());
   for (size_t p = 0; p < before.bytes.size(); ++p) {

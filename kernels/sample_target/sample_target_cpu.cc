@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <numeric>
 
 #include "common/base/math.h"
 #include "common/base/status_macros.h"
@@ -37,8 +38,9 @@ class Sampler {
     const int64_t array = RoundUp(vocabulary * 4, 64);
     y_ = reinterpret_cast<float*>(memory);
     weight_ = reinterpret_cast<float*>(memory + array);
-    scratch_.ids = reinterpret_cast<int32_t*>(memory + 2 * array);
-    scratch_.histogram = reinterpret_cast<uint64_t*>(memory + 3 * array);
+    remaining_.ids = reinterpret_cast<int32_t*>(memory + 2 * array);
+    remaining_.work = reinterpret_cast<int32_t*>(memory + 3 * array);
+    remaining_.histogram = reinterpret_cast<uint64_t*>(memory + 4 * array);
   }
 
   int64_t Choose(const float* logits, const RowPeak& peak, int32_t position, const SamplingParams& params) {
@@ -49,9 +51,9 @@ class Sampler {
     if (!Truncates(params, vocabulary_)) {
       return ChooseOfAll(position, params);
     }
-    const int64_t kept = Truncate(logits, params);
-    return kept * kSparse < vocabulary_ ? ChooseOfFew(kept, position, params)
-                                        : ChooseOfMany(kept, position, params);
+    Truncate(logits, params);
+    return remaining_.count * kSparse < vocabulary_ ? ChooseOfFew(position, params)
+                                                    : ChooseOfMany(position, params);
   }
 
  private:
@@ -71,10 +73,10 @@ class Sampler {
     return best.id;
   }
 
-  int64_t ChooseOfFew(int64_t kept, int32_t position, const SamplingParams& params) const {
+  int64_t ChooseOfFew(int32_t position, const SamplingParams& params) const {
     Best best;
-    for (int64_t i = 0; i < kept; ++i) {
-      const int32_t id = scratch_.ids[i];
+    for (int64_t i = 0; i < remaining_.count; ++i) {
+      const int32_t id = remaining_.ids[i];
       if (best.id < 0 || y_[id] + kGumbelMax >= best.value) {
         best.Offer(y_[id] + Gumbel(params.seed, params.sample_index, position, id), id);
       }
@@ -82,49 +84,43 @@ class Sampler {
     return best.id;
   }
 
-  int64_t ChooseOfMany(int64_t kept, int32_t position, const SamplingParams& params) const {
+  int64_t ChooseOfMany(int32_t position, const SamplingParams& params) const {
     Best best;
     std::array<float, kNoiseBlock> noise;
     int64_t i = 0;
-    while (i < kept) {
-      const int64_t begin = scratch_.ids[i] / kNoiseBlock * kNoiseBlock;
+    while (i < remaining_.count) {
+      const int64_t begin = remaining_.ids[i] / kNoiseBlock * kNoiseBlock;
       const int64_t count = std::min(kNoiseBlock, vocabulary_ - begin);
       GumbelRow(params.seed, params.sample_index, position, static_cast<int32_t>(begin), count, noise.data());
-      for (; i < kept && scratch_.ids[i] < begin + count; ++i) {
-        const int32_t id = scratch_.ids[i];
+      for (; i < remaining_.count && remaining_.ids[i] < begin + count; ++i) {
+        const int32_t id = remaining_.ids[i];
         best.Offer(y_[id] + noise[id - begin], id);
       }
     }
     return best.id;
   }
 
-  // Leaves the remaining ids in scratch_.ids, ascending; returns their count, at least 1.
-  int64_t Truncate(const float* logits, const SamplingParams& params) {
+  void Truncate(const float* logits, const SamplingParams& params) {
+    std::iota(remaining_.ids, remaining_.ids + vocabulary_, 0);
+    remaining_.count = vocabulary_;
+    if (params.top_k > 0) {
+      KeepTopK(logits, params.top_k, remaining_);
+    }
     if (params.top_p < 1 || params.min_p > 0) {
       ExpRow(y_, 0, vocabulary_, weight_);
     }
-    SamplingCut cut = NoCut(vocabulary_);
-    if (params.top_k > 0 && params.top_k < vocabulary_) {
-      cut = CutToCount(logits, vocabulary_, params.top_k, scratch_);
-    }
     if (params.top_p < 1) {
-      cut = CutToMass(logits, weight_, vocabulary_, params.top_p, cut, scratch_);
+      KeepTopP(logits, weight_, params.top_p, remaining_);
     }
-    int64_t kept = 0;
-    for (int64_t v = 0; v < vocabulary_; ++v) {
-      const uint32_t key = OrderKey(logits[v]);
-      if (key > cut.key || (key == cut.key && cut.ties-- > 0)) {
-        scratch_.ids[kept] = static_cast<int32_t>(v);
-        kept += params.min_p > 0 && weight_[v] < params.min_p ? 0 : 1;
-      }
+    if (params.min_p > 0) {
+      KeepMinP(weight_, params.min_p, remaining_);
     }
-    return kept;
   }
 
   int64_t vocabulary_;
   float* y_;
   float* weight_;
-  CutScratch scratch_;
+  RemainingIds remaining_{};
 };
 
 // False when a logit is not finite.
@@ -150,20 +146,24 @@ absl::Status SampleTarget(const SampleTargetArgs& args, StreamView stream) {
   RETURN_IF_ERROR(ValidateSampleTarget(args));
   const int64_t rows = args.logits.rows;
   const int64_t one_thread = SamplingScratchBytes(args.logits.columns);
-  const int64_t parts = std::clamp<int64_t>(args.scratch.size / one_thread, 1, stream.threads->threads());
+  const int64_t parts =
+      std::clamp<int64_t>(std::min<int64_t>(args.scratch.size / one_thread, stream.threads->threads()), 1,
+                          std::max<int64_t>(rows, 1));
   std::atomic<int64_t> first_bad{rows};
-  stream.threads->ParallelFor(rows, CeilDiv(std::max<int64_t>(rows, 1), parts),
-                              [&](int64_t begin, int64_t end, int worker) {
-                                Sampler sampler(args.logits.columns, args.scratch.data + worker * one_thread);
-                                for (int64_t row = begin; row < end; ++row) {
-                                  if (!SampleRow(args, row, sampler)) {
-                                    int64_t seen = first_bad.load();
-                                    while (row < seen && !first_bad.compare_exchange_weak(seen, row)) {
-                                    }
-                                    return;
-                                  }
-                                }
-                              });
+  // One part of the rows for each buffer.
+  stream.threads->ParallelFor(parts, 1, [&](int64_t first, int64_t last, int) {
+    for (int64_t part = first; part < last; ++part) {
+      Sampler sampler(args.logits.columns, args.scratch.data + part * one_thread);
+      for (int64_t row = rows * part / parts; row < rows * (part + 1) / parts; ++row) {
+        if (!SampleRow(args, row, sampler)) {
+          int64_t seen = first_bad.load();
+          while (row < seen && !first_bad.compare_exchange_weak(seen, row)) {
+          }
+          break;
+        }
+      }
+    }
+  });
   return first_bad.load() < rows ? NonFiniteLogit(args, first_bad.load()) : absl::OkStatus();
 }
 

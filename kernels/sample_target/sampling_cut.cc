@@ -1,6 +1,7 @@
 #include "kernels/sample_target/sampling_cut.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "common/base/check.h"
 #include "kernels/sample_target/sampling_rule.h"
@@ -11,6 +12,8 @@ namespace {
 // Keys in three digits of 11, 11 and 10 bits.
 constexpr int kShift[] = {21, 10, 0};
 constexpr uint32_t kDigitMask[] = {2047, 2047, 1023};
+
+uint32_t Digit(float logit, int pass) { return (OrderKey(logit) >> kShift[pass]) & kDigitMask[pass]; }
 
 struct Bin {
   uint32_t digit;
@@ -29,75 +32,79 @@ Bin FindBin(const uint64_t* histogram, uint64_t needed) {
   return {0, above};
 }
 
-// Radix search for the shortest prefix whose measure is >= needed (1 <= needed <= the measure of all).
-// Measure(id) >= 0 is the same for equal logits, except that it may be 0 for the later of them (`within`).
-template <typename Measure>
-SamplingCut FindCut(const float* logits, int64_t count, uint64_t needed, const Measure& measure,
-                    const CutScratch& scratch) {
-  uint64_t* histogram = scratch.histogram;
-  std::fill(histogram, histogram + kHistogramBins, 0);
-  for (int64_t v = 0; v < count; ++v) {
-    histogram[OrderKey(logits[v]) >> kShift[0]] += measure(v);
+// Keeps ids whose logit has a larger key, and the first `ties` that have this one.
+void Filter(const float* logits, uint32_t key, int64_t ties, RemainingIds& remaining) {
+  int64_t kept = 0;
+  for (int64_t i = 0; i < remaining.count; ++i) {
+    const int32_t id = remaining.ids[i];
+    const uint32_t own = OrderKey(logits[id]);
+    remaining.ids[kept] = id;
+    kept += own > key || (own == key && ties-- > 0) ? 1 : 0;
   }
-  Bin bin = FindBin(histogram, needed);
-  uint32_t key = bin.digit << kShift[0];
-  int64_t left = 0;
-  for (int64_t v = 0; v < count; ++v) {
-    scratch.ids[left] = static_cast<int32_t>(v);
-    left += OrderKey(logits[v]) >> kShift[0] == bin.digit ? 1 : 0;
-  }
-  for (int pass = 1; pass < 3; ++pass) {
-    needed -= bin.above;
+  remaining.count = kept;
+}
+
+// Keeps the shortest prefix whose measure is at least Needed(measure of all), by radix search: a histogram a
+// digit, and only the ids of the decisive bin go on to the next one. Measure(id) is the same for equal
+// logits.
+template <typename Measure, typename Needed>
+void KeepPrefix(const float* logits, const Measure& measure, const Needed& needed_of,
+                RemainingIds& remaining) {
+  const int32_t* ids = remaining.ids;
+  int64_t left = remaining.count;
+  uint64_t needed = 0;
+  uint32_t key = 0;
+  for (int pass = 0; pass < 3; ++pass) {
+    uint64_t* histogram = remaining.histogram;
     std::fill(histogram, histogram + kHistogramBins, 0);
     for (int64_t i = 0; i < left; ++i) {
-      histogram[(OrderKey(logits[scratch.ids[i]]) >> kShift[pass]) & kDigitMask[pass]] +=
-          measure(scratch.ids[i]);
+      histogram[Digit(logits[ids[i]], pass)] += measure(ids[i]);
     }
-    bin = FindBin(histogram, needed);
+    if (pass == 0) {
+      needed = needed_of(std::accumulate(histogram, histogram + kHistogramBins, uint64_t{0}));
+    }
+    const Bin bin = FindBin(histogram, needed);
+    needed -= bin.above;
     key |= bin.digit << kShift[pass];
     int64_t kept = 0;
     for (int64_t i = 0; i < left; ++i) {
-      const int32_t id = scratch.ids[i];
-      scratch.ids[kept] = id;
-      kept += ((OrderKey(logits[id]) >> kShift[pass]) & kDigitMask[pass]) == bin.digit ? 1 : 0;
+      const int32_t id = ids[i];
+      remaining.work[kept] = id;
+      kept += Digit(logits[id], pass) == bin.digit ? 1 : 0;
     }
+    ids = remaining.work;
     left = kept;
   }
-  needed -= bin.above;
-  // What is left has one key, ids ascending.
+  // What is left has one key.
   int64_t ties = 0;
   for (uint64_t reached = 0; reached < needed; ++ties) {
     Check(ties < left, "the measure of all reaches what is needed");
-    reached += measure(scratch.ids[ties]);
+    reached += measure(ids[ties]);
   }
-  return {.key = key, .ties = ties};
+  Filter(logits, key, ties, remaining);
 }
 
 }  // namespace
 
-SamplingCut CutToCount(const float* logits, int64_t count, int64_t k, const CutScratch& scratch) {
-  return FindCut(
-      logits, count, static_cast<uint64_t>(k), [](int64_t) { return uint64_t{1}; }, scratch);
+void KeepTopK(const float* logits, int64_t k, RemainingIds& remaining) {
+  if (k >= remaining.count) {
+    return;
+  }
+  KeepPrefix(
+      logits, [](int32_t) { return uint64_t{1}; }, [k](uint64_t) { return static_cast<uint64_t>(k); },
+      remaining);
 }
 
-SamplingCut CutToMass(const float* logits, const float* weight, int64_t count, float top_p,
-                      const SamplingCut& within, const CutScratch& scratch) {
-  // The first id past the ties that `within` keeps: later ids with that key have no mass.
-  int64_t end_of_ties = count;
-  int64_t ties = within.ties;
-  uint64_t total = 0;
-  for (int64_t v = 0; v < count; ++v) {
-    const uint32_t key = OrderKey(logits[v]);
-    if (key == within.key && ties-- == 0) {
-      end_of_ties = v;
-    }
-    total += key > within.key || (key == within.key && v < end_of_ties) ? Mass(weight[v]) : 0;
-  }
-  const auto measure = [&](int64_t v) -> uint64_t {
-    const uint32_t key = OrderKey(logits[v]);
-    return key > within.key || (key == within.key && v < end_of_ties) ? Mass(weight[v]) : 0;
-  };
-  return FindCut(logits, count, NeededMass(total, top_p), measure, scratch);
+void KeepTopP(const float* logits, const float* weight, float top_p, RemainingIds& remaining) {
+  KeepPrefix(
+      logits, [weight](int32_t id) { return Mass(weight[id]); },
+      [top_p](uint64_t total) { return NeededMass(total, top_p); }, remaining);
+}
+
+void KeepMinP(const float* weight, float min_p, RemainingIds& remaining) {
+  remaining.count = std::remove_if(remaining.ids, remaining.ids + remaining.count,
+                                   [&](int32_t id) { return weight[id] < min_p; }) -
+                    remaining.ids;
 }
 
 }  // namespace arborist::kernels

@@ -4,26 +4,22 @@
 
 namespace arborist::kernels {
 
-// A prefix of the order (logit, lower id): keys above `key`, and the first `ties` ids that have it.
-struct SamplingCut {
-  uint32_t key = 0;
-  int64_t ties = 0;
+// Ids that remain, ascending, and what the searches work with. Each cut keeps a prefix of the order (logit,
+// lower id).
+struct RemainingIds {
+  int32_t* ids;         // [vocabulary]
+  int64_t count;        // >= 1
+  int32_t* work;        // [vocabulary]
+  uint64_t* histogram;  // [kHistogramBins]
 };
 
-// Working memory of one search: ids [count], histogram [kHistogramBins].
-struct CutScratch {
-  int32_t* ids;
-  uint64_t* histogram;
-};
+// Keeps the first k of the order; k >= 1.
+void KeepTopK(const float* logits, int64_t k, RemainingIds& remaining);
 
-// The first k of the order; 1 <= k <= count.
-SamplingCut CutToCount(const float* logits, int64_t count, int64_t k, const CutScratch& scratch);
+// Keeps the shortest prefix whose mass is >= top_p * the mass of all that remain. weight is indexed by id.
+void KeepTopP(const float* logits, const float* weight, float top_p, RemainingIds& remaining);
 
-// The shortest prefix with Mass(weight) >= top_p * the mass of `within`.
-SamplingCut CutToMass(const float* logits, const float* weight, int64_t count, float top_p,
-                      const SamplingCut& within, const CutScratch& scratch);
-
-// Everything.
-inline SamplingCut NoCut(int64_t count) { return {.key = 0, .ties = count}; }
+// Keeps ids with weight >= min_p.
+void KeepMinP(const float* weight, float min_p, RemainingIds& remaining);
 
 }  // namespace arborist::kernels

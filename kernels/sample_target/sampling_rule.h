@@ -37,10 +37,10 @@ inline uint64_t NeededMass(uint64_t total, float top_p) {
   return high * p + ((low * p + 0xffffffu) >> 24);
 }
 
-// Working memory of one thread: y, weights, ids and a histogram.
+// Working memory of one thread: y, weights, two lists of ids and a histogram.
 inline constexpr int64_t kHistogramBins = 2048;
 constexpr int64_t SamplingScratchBytes(int64_t vocabulary) {
-  return 3 * RoundUp(vocabulary * 4, 64) + kHistogramBins * 8;
+  return 4 * RoundUp(vocabulary * 4, 64) + kHistogramBins * 8;
 }
 
 // Internal, naming row and id of the first logit that is not finite; OK if there is none.

@@ -148,7 +148,7 @@ int64_t PartBegin(const TreeAttentionMlaArgs& args, int64_t total_keys, int64_t 
 }
 
 // Key times query products below which one thread is faster: some microseconds.
-constexpr int64_t kMinElementsPerThread = 64 * 1024;
+constexpr int64_t kMinElementsPerThread = 256 * 1024;
 
 }  // namespace
 
