@@ -40,8 +40,8 @@ DRAFT = dict(
     bos_token_id=BOS, eos_token_id=EOS, pad_token_id=PAD, torch_dtype="bfloat16")
 
 GENERATION = dict(bos_token_id=BOS, eos_token_id=[EOS, IM_END], pad_token_id=PAD)
-TOKENIZER = dict(tokenizer_class="PreTrainedTokenizerFast", bos_token="[BOS]", eos_token="[EOS]", pad_token="[PAD]",
-                 mask_token="<|mask|>", model_max_length=2048, chat_template=CHAT_TEMPLATE,
+TOKENIZER = dict(tokenizer_class="PreTrainedTokenizerFast", bos_token="[BOS]", add_bos_token=True, eos_token="[EOS]",
+                 pad_token="[PAD]", mask_token="<|mask|>", model_max_length=2048, chat_template=CHAT_TEMPLATE,
                  clean_up_tokenization_spaces=False)
 
 CONTEXT = 2048                       # tokens of a training window
