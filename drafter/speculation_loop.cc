@@ -1,6 +1,8 @@
 // The system's story: draft -> tree -> verify -> emit.
 #include "drafter/speculation_loop.h"
 
+#include <chrono>
+#include <optional>
 #include <utility>
 
 #include "common/base/status_macros.h"
@@ -9,6 +11,8 @@
 
 namespace arborist::drafter {
 namespace {
+
+constexpr std::chrono::milliseconds kFeaturePatience{150};
 
 class SpeculationLoop {
  public:
@@ -30,15 +34,16 @@ class SpeculationLoop {
   }
 
  private:
-  // The verifier reads the prompt; features of it may come before and after.
+  // Features get a moment to follow the prompt, so that the first round can be a tree.
   absl::Status AwaitPrefill() {
-    while (true) {
+    std::optional<Clock::time_point> read;  // the whole prompt
+    while (!read.has_value() || (!context_.Ready() && Clock::now() - *read < kFeaturePatience)) {
       ASSIGN_OR_RETURN(VerifierEvent event, verifier_.Next());
       if (const auto* progress = std::get_if<VerifierProgress>(&event.message)) {
         const bool queued = progress->state == VerifierState::kQueued;
         clock_.Opening(queued, event.received);
-        if (progress->state == VerifierState::kWaiting) {
-          return absl::OkStatus();
+        if (progress->state == VerifierState::kWaiting && !read.has_value()) {
+          read = event.received;
         }
         sink_.OnState(queued ? SpeculationState::kQueued : SpeculationState::kPrefill,
                       progress->prompt_tokens_done);
@@ -48,6 +53,7 @@ class SpeculationLoop {
         return VerifierFault("committed tokens came before the first round");
       }
     }
+    return absl::OkStatus();
   }
 
   absl::Status TreeRound(int nodes) {

@@ -72,6 +72,11 @@ grpc::Status FakeVerifierService::Answer(const v1::VerifyRequest& request, Run& 
     }
     response.mutable_progress()->set_state(v1::PROGRESS_STATE_WAITING);
     run.stream->Write(response);
+    if (run.features && feature_rows_on_attach == 0) {
+      // Longer than a drafter waits for features; the second sign of life wakes it.
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));
+      run.stream->Write(response);
+    }
     return grpc::Status::OK;
   }
   if (request.has_stop()) {

@@ -1,0 +1,145 @@
+#include "common/rpc/server_outbox.h"
+
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace arborist {
+namespace {
+
+using ::testing::ElementsAre;
+
+struct Note {
+  std::string text;
+  size_t ByteSizeLong() const { return text.size(); }
+};
+
+// The reactor's side: keeps what was started and counts overlaps.
+struct Reactor {
+  ServerOutbox<Note> outbox{{.messages = 2, .bytes = 10},
+                            [this](Note& tail, Note& next) {
+                              if (!merge || tail.text.back() != next.text.back()) {
+                                return false;
+                              }
+                              tail.text += next.text;
+                              return true;
+                            },
+                            [this](const Note* note) {
+                              EXPECT_FALSE(writing);
+                              EXPECT_FALSE(finished);
+                              writing = true;
+                              written.push_back(note->text);
+                            },
+                            [this](const grpc::Status& status) {
+                              EXPECT_FALSE(writing);
+                              EXPECT_FALSE(finished);
+                              finished = true;
+                              code = status.error_code();
+                            }};
+  void Complete(bool ok = true) {
+    writing = false;
+    outbox.OnWriteDone(ok);
+  }
+  bool merge = false;
+  bool writing = false;
+  bool finished = false;
+  grpc::StatusCode code = grpc::StatusCode::UNKNOWN;
+  std::vector<std::string> written;
+};
+
+TEST(ServerOutboxTest, WritesWaitForEachOther) {
+  Reactor reactor;
+  EXPECT_TRUE(reactor.outbox.PushResult({"a"}));
+  EXPECT_TRUE(reactor.outbox.PushResult({"b"}));
+  EXPECT_THAT(reactor.written, ElementsAre("a"));
+  reactor.Complete();
+  EXPECT_THAT(reactor.written, ElementsAre("a", "b"));
+}
+
+TEST(ServerOutboxTest, ResultsGoBeforeSignsOfLifeBeforeBulk) {
+  Reactor reactor;
+  reactor.outbox.PushBulk({"bulk1"});
+  reactor.outbox.PushBulk({"bulk2"});
+  reactor.outbox.PushSignOfLife({"old"});
+  reactor.outbox.PushSignOfLife({"alive"});
+  EXPECT_TRUE(reactor.outbox.PushResult({"r"}));
+  for (int i = 0; i < 3; ++i) {
+    reactor.Complete();
+  }
+  EXPECT_THAT(reactor.written, ElementsAre("bulk1", "r", "alive", "bulk2"));
+}
+
+TEST(ServerOutboxTest, BoundsMessagesAndBytes) {
+  Reactor reactor;
+  EXPECT_TRUE(reactor.outbox.PushResult({"in flight"}));
+  EXPECT_TRUE(reactor.outbox.PushResult({"1"}));
+  EXPECT_TRUE(reactor.outbox.PushResult({"2"}));
+  EXPECT_FALSE(reactor.outbox.PushResult({"3"}));
+  Reactor bytes;
+  EXPECT_TRUE(bytes.outbox.PushResult({"in flight"}));
+  EXPECT_TRUE(bytes.outbox.PushResult({std::string(100, 'x')}));  // one alone always fits
+  EXPECT_FALSE(bytes.outbox.PushResult({"y"}));
+}
+
+TEST(ServerOutboxTest, MergesWhatWaits) {
+  Reactor reactor;
+  reactor.merge = true;
+  for (int i = 0; i < 6; ++i) {
+    EXPECT_TRUE(reactor.outbox.PushResult({"x"}));
+  }
+  reactor.Complete();
+  EXPECT_THAT(reactor.written, ElementsAre("x", "xxxxx"));
+}
+
+TEST(ServerOutboxTest, CloseSendsWhatWaitsAndAbortDoesNot) {
+  Reactor closed;
+  EXPECT_TRUE(closed.outbox.PushResult({"a"}));
+  EXPECT_TRUE(closed.outbox.PushResult({"b"}));
+  closed.outbox.Close(grpc::Status::OK);
+  closed.outbox.Abort(grpc::Status(grpc::StatusCode::INTERNAL, "too late"));
+  EXPECT_TRUE(closed.outbox.PushResult({"c"}));  // swallowed
+  EXPECT_FALSE(closed.finished);
+  closed.Complete();
+  closed.Complete();
+  EXPECT_THAT(closed.written, ElementsAre("a", "b"));
+  EXPECT_TRUE(closed.finished);
+  EXPECT_EQ(closed.code, grpc::StatusCode::OK);
+
+  Reactor aborted;
+  EXPECT_TRUE(aborted.outbox.PushResult({"a"}));
+  EXPECT_TRUE(aborted.outbox.PushResult({"b"}));
+  aborted.outbox.Abort(grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "slow"));
+  EXPECT_FALSE(aborted.finished);  // a write is in flight
+  aborted.Complete();
+  EXPECT_THAT(aborted.written, ElementsAre("a"));
+  EXPECT_TRUE(aborted.finished);
+  EXPECT_EQ(aborted.code, grpc::StatusCode::RESOURCE_EXHAUSTED);
+}
+
+TEST(ServerOutboxTest, FailedWriteDropsWhatWaitsAndStillFinishesOnce) {
+  Reactor reactor;
+  EXPECT_TRUE(reactor.outbox.PushResult({"a"}));
+  EXPECT_TRUE(reactor.outbox.PushResult({"b"}));
+  reactor.Complete(/*ok=*/false);
+  EXPECT_THAT(reactor.written, ElementsAre("a"));
+  reactor.outbox.Abort(grpc::Status::CANCELLED);
+  EXPECT_TRUE(reactor.finished);
+}
+
+TEST(ServerOutboxTest, OverdueOnlyWhenAnEndIsHeldUp) {
+  Reactor reactor;
+  EXPECT_TRUE(reactor.outbox.PushResult({"a"}));
+  EXPECT_FALSE(reactor.outbox.Overdue(std::chrono::milliseconds(0)));
+  reactor.outbox.Close(grpc::Status::OK);
+  std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  EXPECT_TRUE(reactor.outbox.Overdue(std::chrono::milliseconds(1)));
+  EXPECT_FALSE(reactor.outbox.Overdue(std::chrono::hours(1)));
+  reactor.Complete();
+  EXPECT_FALSE(reactor.outbox.Overdue(std::chrono::milliseconds(0)));
+}
+
+}  // namespace
+}  // namespace arborist

@@ -1,0 +1,82 @@
+#include "common/rpc/status_bridge.h"
+
+#include <string>
+
+#include "gmock/gmock.h"
+#include "google/rpc/error_details.pb.h"
+#include "google/rpc/status.pb.h"
+#include "gtest/gtest.h"
+
+namespace arborist {
+namespace {
+
+TEST(StatusBridgeTest, OkStaysOkBothWays) {
+  EXPECT_TRUE(ToGrpcStatus(absl::OkStatus(), "verifier").ok());
+  EXPECT_TRUE(FromGrpcStatus(grpc::Status::OK).ok());
+  EXPECT_TRUE(WithReason(absl::OkStatus(), "X").ok());
+}
+
+TEST(StatusBridgeTest, DetailsSurviveTheWireAndBack) {
+  absl::Status status = FieldError("tree_nodes", "300", "at most 255");
+  status = WithRetryDelay(status, std::chrono::milliseconds(1250));
+  const absl::Status back = FromGrpcStatus(ToGrpcStatus(status, "verifier"));
+  EXPECT_EQ(back.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(back.message(), "tree_nodes=300, expected at most 255");
+  EXPECT_EQ(ReasonOf(back), "BAD_REQUEST");
+  EXPECT_EQ(OriginOf(back), "verifier");
+  EXPECT_EQ(RetryDelayOf(back), std::chrono::milliseconds(1250));
+  ASSERT_EQ(FieldViolationsOf(back).size(), 1u);
+  EXPECT_EQ(FieldViolationsOf(back)[0].field, "tree_nodes");
+}
+
+TEST(StatusBridgeTest, OriginOfTheFirstServiceStays) {
+  const absl::Status of_verifier = FromGrpcStatus(ToGrpcStatus(absl::InternalError("broke"), "verifier"));
+  const absl::Status passed_on = FromGrpcStatus(ToGrpcStatus(of_verifier, "drafter"));
+  EXPECT_EQ(OriginOf(passed_on), "verifier");
+}
+
+TEST(StatusBridgeTest, PlainErrorsGetReasonOriginAndField) {
+  const absl::Status status =
+      FromGrpcStatus(ToGrpcStatus(absl::InvalidArgumentError("top_p=2, expected (0, 1]"), "verifier"));
+  EXPECT_EQ(ReasonOf(status), "BAD_REQUEST");
+  ASSERT_EQ(FieldViolationsOf(status).size(), 1u);
+  EXPECT_EQ(FieldViolationsOf(status)[0].field, "top_p");
+  EXPECT_EQ(ReasonOf(FromGrpcStatus(ToGrpcStatus(absl::AbortedError("x"), "verifier"))), "TAKEN_OVER");
+  EXPECT_EQ(ReasonOf(FromGrpcStatus(ToGrpcStatus(UnsupportedField("echo"), "c"))), "UNSUPPORTED_FIELD");
+}
+
+TEST(StatusBridgeTest, WireFormIsGoogleRpcStatusThatOthersCanRead) {
+  const grpc::Status status = ToGrpcStatus(FieldError("seed", "x", "a number"), "coordinator");
+  google::rpc::Status details;
+  ASSERT_TRUE(details.ParseFromString(status.error_details()));
+  EXPECT_EQ(details.code(), 3);
+  EXPECT_EQ(details.message(), "seed=x, expected a number");
+  bool found = false;
+  for (const auto& detail : details.details()) {
+    google::rpc::ErrorInfo info;
+    if (detail.UnpackTo(&info)) {
+      found = true;
+      EXPECT_EQ(info.domain(), "arborist");
+      EXPECT_EQ(info.metadata().at("origin"), "coordinator");
+    }
+  }
+  EXPECT_TRUE(found);
+}
+
+TEST(StatusBridgeTest, LongMessagesAreCutSoThatTrailersFit) {
+  const grpc::Status status = ToGrpcStatus(absl::InvalidArgumentError(std::string(100000, 'x')), "verifier");
+  EXPECT_EQ(status.error_message().size(), 1024u);
+  EXPECT_LT(status.error_message().size() + status.error_details().size(), 8192u);
+}
+
+TEST(StatusBridgeTest, UnreadableDetailsAreDropped) {
+  const absl::Status status =
+      FromGrpcStatus(grpc::Status(grpc::StatusCode::UNAVAILABLE, "gone", "\xff\xff not a proto"));
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(status.message(), "gone");
+  EXPECT_EQ(ReasonOf(status), "");
+  EXPECT_EQ(OriginOf(status), "");
+}
+
+}  // namespace
+}  // namespace arborist
