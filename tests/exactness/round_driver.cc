@@ -275,6 +275,10 @@ class DrafterLife {
 
   absl::Status Take(const Committed& committed) {
     RETURN_IF_ERROR(answer_.Append(committed));
+    if (answer_.finished()) {
+      return absl::OkStatus();  // a run cut by the end has features of its last token, which nobody drafts
+                                // from
+    }
     RETURN_IF_ERROR(context_->AppendTokens(committed.first_position, committed.tokens));
     return FeedFeatures(*context_, committed.feature_position, committed.feature_rows, committed.features);
   }
