@@ -1,3 +1,15 @@
 # Which tests each sanitizer build runs (test names are target names). Sourced by run.sh.
-asan_ubsan_tests=()
-tsan_tests=()
+# Address and undefined behaviour: everything that reads files or messages from outside, or writes memory by hand.
+asan_ubsan_tests=(
+  json_test weights_test projection_test tokenizer_test rpc_test thread_pool_test
+  linear_test moe_experts_test moe_route_test tree_attention_mla_test block_attention_gqa_test kv_compact_test
+  top_k_log_prob_test tree_build_test sample_target_test tree_accept_test
+  verifier_parts_test verifier_lifecycle_test verifier_codec_test verifier_service_test
+  model_config_test model_weights_test dflash_config_test ngram_proposer_test drafter_service_test
+  request_flow_test request_codec_test coordinator_service_test
+)
+# Threads: what several threads share.
+tsan_tests=(
+  thread_pool_test comm_test rpc_test verifier_lifecycle_test verifier_service_test drafter_service_test
+  request_flow_test coordinator_service_test
+)
