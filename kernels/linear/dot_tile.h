@@ -78,16 +78,23 @@ inline void Accumulate(const float* const (&x)[kRows], const typename Weight::El
   }
 }
 
+// 16 weights of which the first `count` (1..15) are wanted and the others become zeros. Reads neighbours
+// where `readable` elements allow it: that is much faster than picking elements.
+template <typename Weight>
+inline Lanes16 LoadHead(const typename Weight::Element* weight, int64_t count, int64_t readable) {
+  return readable >= 16 ? KeepFirst(Weight::Load(weight), count) : Weight::LoadPartial(weight, count);
+}
+
 // out[0, RoundUp(count, 16)) = the stored weights, widened; zeros past the end.
 template <typename Weight>
-inline void WidenRow(const typename Weight::Element* weight, int64_t count, float* out) {
+inline void WidenRow(const typename Weight::Element* weight, int64_t count, int64_t readable, float* out) {
   int64_t k = 0;
   for (; k + 16 <= count; k += 16) {
     __builtin_prefetch(reinterpret_cast<const char*>(weight + k) + kFetchBytes);
     Weight::Load(weight + k).Store(out + k);
   }
   if (k < count) {
-    Weight::LoadPartial(weight + k, count - k).Store(out + k);
+    LoadHead<Weight>(weight + k, count - k, readable - k).Store(out + k);
   }
 }
 

@@ -82,7 +82,8 @@ void PanelBlock(const DotBlockArgs& args) {
     const int64_t outputs = args.outputs - n < kGroup ? args.outputs - n : kGroup;
     for (int64_t i = 0; i < kGroup; ++i) {  // past the last output: its weights again, results unused
       const int64_t source = i < outputs ? n + i : n + outputs - 1;
-      WidenRow<Weight>(weight + source * args.k, args.k, panel + i * stride);
+      WidenRow<Weight>(weight + source * args.k, args.k, (args.outputs - source) * args.k,
+                       panel + i * stride);
     }
     ForRowTiles<kTileRows>(0, args.rows, [&](auto tile, int64_t row) {
       PanelRows<decltype(tile)::value>(args, panel, stride, row, n, outputs);

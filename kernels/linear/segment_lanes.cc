@@ -5,7 +5,8 @@
 namespace arborist::kernels::ARBORIST_ISA {
 namespace {
 
-// Segments side by side, each padded with zeros to whole steps of 16 lanes.
+// A segment is so short that joining its lanes costs more than its products: a panel of widened weights would
+// not pay. Segments side by side, each padded with zeros to whole steps of 16 lanes.
 struct PaddedSegments {
   explicit PaddedSegments(const DotSegmentsArgs& args) {
     for (int s = 0; s < args.segments; ++s) {
@@ -49,8 +50,18 @@ inline void Finish(const DotSegmentsArgs& args, int64_t row, int64_t n, int64_t 
   }
 }
 
-// acc = the lanes of one segment, whose weights end `readable` elements after `weight`. A step that is not
-// full reads neighbours where it may, and makes them zeros.
+// Copies rows with their segments padded.
+inline void PadRows(const DotSegmentsArgs& args, const PaddedSegments& padded, int64_t row, int64_t rows,
+                    int64_t stride, float* out) {
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int s = 0; s < args.segments; ++s) {
+      WidenRow<F32Weight>(args.x + (row + r) * args.x_stride + args.bound[s],
+                          args.bound[s + 1] - args.bound[s], 0, out + r * stride + padded.begin[s]);
+    }
+  }
+}
+
+// acc = the lanes of one segment, whose weights end `readable` elements after `weight`.
 template <typename Weight>
 inline Lanes16 SegmentLanes(const float* x, const typename Weight::Element* weight, int64_t count,
                             int64_t readable) {
@@ -60,113 +71,104 @@ inline Lanes16 SegmentLanes(const float* x, const typename Weight::Element* weig
     acc = Fma(Lanes16::Load(x + k), Weight::Load(weight + k), acc);
   }
   if (k < count) {
-    const Lanes16 w = readable - k >= 16 ? KeepFirst(Weight::Load(weight + k), count - k)
-                                         : Weight::LoadPartial(weight + k, count - k);
-    acc = Fma(Lanes16::LoadPartial(x + k, count - k), w, acc);
+    acc = Fma(Lanes16::LoadPartial(x + k, count - k), LoadHead<Weight>(weight + k, count - k, readable - k),
+              acc);
   }
   return acc;
 }
 
+// Any segments, one row.
 template <typename Weight>
-void DirectRow(const DotSegmentsArgs& args, int64_t row) {
+void AnySegments(const DotSegmentsArgs& args, int64_t row, int64_t n, Half8 (&half)[8]) {
   const float* x = args.x + row * args.x_stride;
-  const auto* weight = static_cast<const typename Weight::Element*>(args.weight);
-  for (int64_t n = 0; n < args.outputs; n += kGroup) {
-    const int64_t outputs = args.outputs - n < kGroup ? args.outputs - n : kGroup;
-    float p[kGroup * 8];
-    for (int64_t i = 0; i < outputs; ++i) {
-      const auto* w = weight + (n + i) * args.k;
-      for (int64_t k = 0; k < args.k; k += 32) {
-        __builtin_prefetch(reinterpret_cast<const char*>(w + k) + kFetchBytes);
-      }
-      Half8 half[8] = {};
-      for (int s = 0; s < args.segments; ++s) {
-        const int64_t begin = args.bound[s];
-        half[s] = Fold(SegmentLanes<Weight>(x + begin, w + begin, args.bound[s + 1] - begin,
-                                            (args.outputs - n - i) * args.k - begin));
-      }
-      Sum8(half, p + i * 8);
-    }
-    Finish(args, row, n, outputs, p);
+  const auto* weight = static_cast<const typename Weight::Element*>(args.weight) + n * args.k;
+  for (int s = 0; s < args.segments; ++s) {
+    const int64_t begin = args.bound[s];
+    half[s] = Fold(SegmentLanes<Weight>(x + begin, weight + begin, args.bound[s + 1] - begin,
+                                        (args.outputs - n) * args.k - begin));
   }
 }
 
-// kRows rows x with a panel of kGroup outputs.
-template <int kRows>
-void PanelRows(const DotSegmentsArgs& args, const PaddedSegments& padded, const float* const (&x)[kRows],
-               const float* panel, int64_t stride, int64_t row, int64_t n, int64_t outputs) {
-  Half8 half[kRows][kGroup][8];
+// Eight segments of `steps` whole steps and, if kTail, one of `tail` inputs. Rows x have their segments
+// padded to `padded` inputs.
+template <typename Weight, int kRows, bool kTail>
+inline void EqualSegments(const float* const (&x)[kRows], const typename Weight::Element* weight,
+                          int64_t steps, int64_t tail, int64_t padded, Half8 (&half)[kRows][8]) {
+#pragma GCC unroll 8
   for (int s = 0; s < 8; ++s) {
-    if (s >= args.segments) {
-      for (int r = 0; r < kRows; ++r) {
-        for (int i = 0; i < kGroup; ++i) {
-          half[r][i][s] = Half8{};
-        }
-      }
-      continue;
-    }
-    const int64_t begin = padded.begin[s];
-    const float* segment[kRows];
+    const auto* w = weight + s * (16 * steps + (kTail ? tail : 0));
+    Lanes16 acc[kRows];
+#pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
-      segment[r] = x[r] + begin;
+      acc[r] = Lanes16::Zero();
     }
-    for (int part = 0; part < kGroup; part += kTileOutputs) {
-      Tile<kRows, kTileOutputs>(segment, panel + part * stride + begin, stride, padded.begin[s + 1] - begin,
-                                &half[0][part][s], kGroup * 8, 8);
+    for (int64_t k = 0; k < 16 * steps; k += 16) {
+      const Lanes16 v = Weight::Load(w + k);
+#pragma GCC unroll 8
+      for (int r = 0; r < kRows; ++r) {
+        acc[r] = Fma(Lanes16::Load(x[r] + s * padded + k), v, acc[r]);
+      }
     }
+    if constexpr (kTail) {
+      const Lanes16 v = KeepFirst(Weight::Load(w + 16 * steps), tail);
+#pragma GCC unroll 8
+      for (int r = 0; r < kRows; ++r) {
+        acc[r] = Fma(Lanes16::Load(x[r] + s * padded + 16 * steps), v, acc[r]);
+      }
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) {
+      half[r][s] = Fold(acc[r]);
+    }
+  }
+}
+
+inline void FetchAhead(const void* memory, int64_t bytes) {
+  for (int64_t at = 0; at < bytes; at += 64) {
+    __builtin_prefetch(static_cast<const char*>(memory) + kFetchBytes + at);
+  }
+}
+
+template <typename Weight, int kRows>
+void SegmentRows(const DotSegmentsArgs& args, const PaddedSegments& padded, int64_t row) {
+  alignas(64) float copy[kRows * kPaddedInputs];
+  const bool equal = args.segments == 8 && args.k % 8 == 0 && args.k <= kPanelInputs;
+  const int64_t inputs = padded.begin[args.segments];
+  const float* x[kRows];
+  if (equal && padded.padding) {
+    PadRows(args, padded, row, kRows, inputs, copy);
   }
   for (int r = 0; r < kRows; ++r) {
-    float p[kGroup * 8];
-    for (int i = 0; i < kGroup; ++i) {
-      Sum8(half[r][i], p + i * 8);
-    }
-    Finish(args, row + r, n, outputs, p);
+    x[r] = equal && padded.padding ? copy + r * inputs : args.x + (row + r) * args.x_stride;
   }
-}
-
-// Copies rows with their segments padded.
-inline void PadRows(const DotSegmentsArgs& args, const PaddedSegments& padded, int64_t row, int64_t rows,
-                    int64_t stride, float* out) {
-  for (int64_t r = 0; r < rows; ++r) {
-    for (int s = 0; s < args.segments; ++s) {
-      WidenRow<F32Weight>(args.x + (row + r) * args.x_stride + args.bound[s],
-                          args.bound[s + 1] - args.bound[s], out + r * stride + padded.begin[s]);
-    }
-  }
-}
-
-template <typename Weight>
-void PanelBlock(const DotSegmentsArgs& args, const PaddedSegments& padded) {
-  alignas(64) float panel[kGroup * (kPaddedInputs + 16)];
-  alignas(64) float copy[kTileRows * kPaddedInputs];
-  const int64_t inputs = padded.begin[args.segments];
-  const int64_t stride = inputs + 16;
-  const int64_t block = padded.padding ? kTileRows * kPaddedInputs / inputs : args.rows;
   const auto* weight = static_cast<const typename Weight::Element*>(args.weight);
-  for (int64_t first = 0; first < args.rows; first += block) {
-    const int64_t rows = args.rows - first < block ? args.rows - first : block;
-    if (padded.padding) {
-      PadRows(args, padded, first, rows, inputs, copy);
-    }
-    const float* x = padded.padding ? copy : args.x + first * args.x_stride;
-    const int64_t x_stride = padded.padding ? inputs : args.x_stride;
-    for (int64_t n = 0; n < args.outputs; n += kGroup) {
-      const int64_t outputs = args.outputs - n < kGroup ? args.outputs - n : kGroup;
-      for (int64_t i = 0; i < kGroup; ++i) {  // past the last output: its weights again, results unused
-        const auto* source = weight + (i < outputs ? n + i : n + outputs - 1) * args.k;
-        for (int s = 0; s < args.segments; ++s) {
-          WidenRow<Weight>(source + args.bound[s], args.bound[s + 1] - args.bound[s],
-                           panel + i * stride + padded.begin[s]);
+  const int64_t steps = args.k / 8 / 16;
+  const int64_t tail = args.k / 8 % 16;
+  for (int64_t n = 0; n < args.outputs; n += kGroup) {
+    const int64_t outputs = args.outputs - n < kGroup ? args.outputs - n : kGroup;
+    float p[kRows][kGroup * 8];
+    for (int64_t i = 0; i < outputs; ++i) {
+      Half8 half[kRows][8];
+      FetchAhead(weight + (n + i) * args.k, args.k * static_cast<int64_t>(sizeof(*weight)));
+      if (equal && tail == 0) {
+        EqualSegments<Weight, kRows, false>(x, weight + (n + i) * args.k, steps, 0, inputs / 8, half);
+      } else if (equal &&
+                 (args.outputs - n - i - 1) * args.k >= 16) {  // the last step reads into the next row
+        EqualSegments<Weight, kRows, true>(x, weight + (n + i) * args.k, steps, tail, inputs / 8, half);
+      } else {
+        for (int r = 0; r < kRows; ++r) {
+          for (int s = args.segments; s < 8; ++s) {
+            half[r][s] = Half8{};
+          }
+          AnySegments<Weight>(args, row + r, n + i, half[r]);
         }
       }
-      ForRowTiles<kTileRows>(0, rows, [&](auto tile, int64_t row) {
-        constexpr int kRows = decltype(tile)::value;
-        const float* tile_x[kRows];
-        for (int r = 0; r < kRows; ++r) {
-          tile_x[r] = x + (row + r) * x_stride;
-        }
-        PanelRows<kRows>(args, padded, tile_x, panel, stride, first + row, n, outputs);
-      });
+      for (int r = 0; r < kRows; ++r) {
+        Sum8(half[r], p[r] + i * 8);
+      }
+    }
+    for (int r = 0; r < kRows; ++r) {
+      Finish(args, row + r, n, outputs, p[r]);
     }
   }
 }
@@ -174,16 +176,12 @@ void PanelBlock(const DotSegmentsArgs& args, const PaddedSegments& padded) {
 }  // namespace
 
 void DotSegments(const DotSegmentsArgs& args) {
+  const PaddedSegments padded(args);
   ForWeightType(args.dtype, [&](auto type) {
     using Weight = decltype(type);
-    if constexpr (kPanels) {
-      if (args.rows >= kPanelRows && args.k <= kPanelInputs) {
-        return PanelBlock<Weight>(args, PaddedSegments(args));
-      }
-    }
-    for (int64_t row = 0; row < args.rows; ++row) {
-      DirectRow<Weight>(args, row);
-    }
+    ForRowTiles<(kTileRows < 4 ? kTileRows : 4)>(0, args.rows, [&](auto tile, int64_t row) {
+      SegmentRows<Weight, decltype(tile)::value>(args, padded, row);
+    });
   });
 }
 
