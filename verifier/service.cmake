@@ -6,7 +6,7 @@ arborist_test(verifier_codec_test
   SOURCES verify_codec_test.cc
   LINK arborist_verifier_service)
 arborist_test(verifier_service_test
-  SOURCES service_test.cc testing/fake_verifier.cc
+  SOURCES service_test.cc service_refusals_test.cc testing/fake_verifier.cc
   LINK arborist_verifier_service)
 
 arborist_library(arborist_verifier_config SOURCES config.cc LINK arborist_rpc arborist_proto)
