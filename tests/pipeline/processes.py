@@ -15,14 +15,14 @@ MODELS = os.path.join(SOURCE, "deploy", "models", "arborist-tiny")
 class Service:
     """One process and its log."""
 
-    def __init__(self, folder, name, flags):
+    def __init__(self, folder, name, flags, config=None):
         self.folder, self.name, self.flags = folder, name, flags
+        self.config = config or os.path.join(SOURCE, "deploy", "config", f"{name}.textproto")
         self.address = f"unix:{folder}/{name}.sock"
         self.process = None
 
     def start(self, wait=True):
-        config = os.path.join(SOURCE, "deploy", "config", f"{self.name}.textproto")
-        command = [os.path.join(BINARY, "bin", f"arborist-{self.name}"), "--config", config, "--listen", self.address] + self.flags
+        command = [os.path.join(BINARY, "bin", f"arborist-{self.name}"), "--config", self.config, "--listen", self.address] + self.flags
         self.log = open(os.path.join(self.folder, f"{self.name}.log"), "ab")
         self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log)
         if wait:
@@ -60,13 +60,13 @@ class Service:
 class Cluster:
     """A coordinator, a drafter and a verifier of the shipped pair."""
 
-    def __init__(self, drafter_flags=None, coordinator_flags=None):
+    def __init__(self, drafter_flags=None, coordinator_flags=None, drafter_config=None):
         self.folder = tempfile.mkdtemp(prefix="arborist-pipeline-")
         target, draft = os.path.join(MODELS, "target"), os.path.join(MODELS, "drafter")
         self.verifier = Service(self.folder, "verifier", ["--model", target, "--drafter", draft])
         verifier_address = self.verifier.address
         flags = drafter_flags or ["--target", target, "--model", draft]
-        self.drafter = Service(self.folder, "drafter", ["--verifier", verifier_address] + flags)
+        self.drafter = Service(self.folder, "drafter", ["--verifier", verifier_address] + flags, drafter_config)
         self.coordinator = Service(self.folder, "coordinator", ["--verifier", verifier_address, "--drafter", self.drafter.address,
                                                                 "--tokenizer", target] + (coordinator_flags or []))
 
