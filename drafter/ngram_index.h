@@ -22,7 +22,7 @@ struct NgramCandidate {
 class NgramIndex {
  public:
   static constexpr int kLongestMatch = 8;
-  // [length - 1]. Measured: with it, estimates near 0.5 come true in half of the cases (README).
+  // [length - 1]. Measured: with it, estimates come true about as often as they say (README).
   static constexpr std::array<double, 2> kTrust = {0.65, 0.9};
 
   explicit NgramIndex(int32_t max_history) : max_history_(max_history) {}
