@@ -13,6 +13,8 @@ case "${1:-}" in
 esac
 
 jobs=$(nproc)
+# Objects are found again from another checkout of the same sources: paths under this one are taken as relative.
+export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1
 table=()
 started=$SECONDS
 stage_started=$SECONDS
