@@ -90,6 +90,7 @@ TEST(AdmissionTest, ASequenceWithoutPagesWaitsUntilAnotherEnds) {
   verifier->Finish(*holder);
   second.WaitReady();
   EXPECT_TRUE(first.closed());
+  verifier.Destroy();  // while its sink lives
 }
 
 TEST(AdmissionTest, ASmallSequencePassesALargeOneThatWaitsForPagesButNotForEver) {
