@@ -16,7 +16,7 @@ usage: deploy/quickstart.sh [options]
 TEXT
 }
 
-prompt=$'def fibonacci(n):\n    """Return the n-th Fibonacci number."""\n'
+prompt=$'import argparse\nimport os\n\n\ndef count_lines(path):\n    """Return the number of lines in a file."""\n'
 model=deploy/models/arborist-tiny/target
 drafter=
 keep=false
@@ -103,8 +103,11 @@ for service in verifier drafter coordinator; do
   fi
 done
 
+# A little temperature keeps so small a model from repeating itself; the seed makes every newcomer see the same text.
+echo
+printf '%s' "$prompt"
 "$bin/arborist" generate --address "127.0.0.1:$port" --prompt "$prompt" --max-tokens 256 \
-  --speculation tree --tree-nodes 16
+  --temperature 0.4 --seed 7 --speculation tree --tree-nodes 16
 
 if $keep; then
   cat <<TEXT
