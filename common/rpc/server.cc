@@ -1,8 +1,13 @@
 #include "common/rpc/server.h"
 
 #include <pthread.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <csignal>
+#include <cstring>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -19,6 +24,7 @@ namespace {
 constexpr int kAllowedPingIntervalMs = 4000;  // below CreateRpcChannel's 5000
 constexpr int kMaxPingStrikes = 5;
 constexpr int kMaxMetadataBytes = 16 << 10;
+constexpr char kUnixPrefix[] = "unix:";
 
 // Both are process-wide switches that must be set before the first builder.
 void EnablePlugins() {
@@ -28,6 +34,29 @@ void EnablePlugins() {
     return true;
   }();
   (void)done;
+}
+
+// gRPC removes whatever socket lies at a Unix address, that of a living server too, and so takes its place in
+// silence. A socket that nobody listens on is a leftover of a dead process and may go.
+bool IsServed(const std::string& address) {
+  if (address.rfind(kUnixPrefix, 0) != 0) {
+    return false;  // TCP: binding fails
+  }
+  sockaddr_un peer{};
+  peer.sun_family = AF_UNIX;
+  std::strncpy(peer.sun_path, address.c_str() + std::strlen(kUnixPrefix), sizeof(peer.sun_path) - 1);
+  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (fd < 0) {
+    return false;
+  }
+  const bool connected = connect(fd, reinterpret_cast<const sockaddr*>(&peer), sizeof(peer)) == 0;
+  const bool served = connected || errno == EAGAIN;  // EAGAIN: its queue of connections is full
+  close(fd);
+  return served;
+}
+
+absl::Status InUse(const std::string& addresses) {
+  return absl::UnavailableError(absl::StrCat("rpc.listen=", addresses, ", expected addresses that are free"));
 }
 
 sigset_t TerminationSet() {
@@ -47,6 +76,9 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const RpcServerOptio
   }
   for (const std::string& address : options.listen) {
     RETURN_IF_ERROR(ValidateAddress("rpc.listen", address));
+    if (IsServed(address)) {
+      return InUse(address);
+    }
   }
   EnablePlugins();
   grpc::ServerBuilder builder;
@@ -68,12 +100,11 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const RpcServerOptio
   std::unique_ptr<RpcServer> server(new RpcServer);
   server->server_ = builder.BuildAndStart();
   if (server->server_ == nullptr) {
-    return absl::UnavailableError(absl::StrCat("rpc.listen=", absl::StrJoin(options.listen, ","),
-                                               ", expected addresses that are free"));
+    return InUse(absl::StrJoin(options.listen, ","));
   }
   for (size_t i = 0; i < options.listen.size(); ++i) {
     const std::string& address = options.listen[i];
-    const bool is_unix = address.rfind("unix:", 0) == 0;
+    const bool is_unix = address.rfind(kUnixPrefix, 0) == 0;
     server->addresses_.push_back(
         is_unix ? address : absl::StrCat(address.substr(0, address.rfind(':')), ":", ports[i]));
   }

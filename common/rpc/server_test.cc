@@ -1,5 +1,7 @@
 #include "common/rpc/server.h"
 
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -133,6 +135,29 @@ TEST_F(RpcServerTest, AddressInUseAndMalformedAddressesAreErrors) {
   EXPECT_EQ(RpcServer::Start({.listen = {}}, services).status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(RpcServer::Start({.listen = {"nonsense"}}, services).status().code(),
             absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(RpcServerTest, ASocketThatALivingServerHasIsInUseAndThatServerGoesOn) {
+  Start(Socket("rpc_taken"));
+  SilentVerifier other;
+  grpc::Service* others[] = {&other};
+  const auto taken = RpcServer::Start({.listen = server_->addresses()}, others);
+  EXPECT_EQ(taken.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(taken.status().message()), HasSubstr(server_->addresses()[0]));
+  EXPECT_EQ(Check(""), HealthCheckResponse::SERVING);
+}
+
+TEST_F(RpcServerTest, ASocketThatADeadProcessLeftIsTaken) {
+  const std::string address = Socket("rpc_stale");
+  sockaddr_un name{};
+  name.sun_family = AF_UNIX;
+  address.copy(name.sun_path, sizeof(name.sun_path) - 1, 5);  // without unix:
+  const int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+  ASSERT_EQ(bind(fd, reinterpret_cast<const sockaddr*>(&name), sizeof(name)), 0);
+  close(fd);
+  ASSERT_TRUE(std::filesystem::is_socket(name.sun_path));
+  Start(address);
+  EXPECT_EQ(Check(""), HealthCheckResponse::SERVING);
 }
 
 TEST_F(RpcServerTest, DrainLetsARunningWatchEndAndRefusesNewCalls) {
