@@ -1,6 +1,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdio>
+#include <cstdlib>
 #include <fstream>
 
 #include "coordinator/cli/client.h"
@@ -12,6 +14,8 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+
+constexpr const char* kHelp[] = {"arborist", "generate", "--help"};
 
 absl::StatusOr<GenerateFlags> Parse(std::vector<const char*> words) {
   words.insert(words.begin(), "generate");
@@ -131,6 +135,14 @@ TEST(JsonWriterTest, TextIsQuotedAndNumbersStayExact) {
   EXPECT_EQ(writer.Finish(),
             "{\"a\\\"b\": \"line\\n\\u0001\\\\\xC3\xA9\", \"seed\": 18446744073709551615, \"ids\": [1, 2], "
             "\"x\": 0.25}");
+}
+
+TEST(RunClientTest, OutputThatCannotBeWrittenIsAnError) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto help_into_a_full_disk = [] {
+    std::exit(std::freopen("/dev/full", "w", stdout) == nullptr ? 77 : RunClient(3, kHelp));
+  };
+  EXPECT_EXIT(help_into_a_full_disk(), ::testing::ExitedWithCode(1), "standard output cannot be written");
 }
 
 }  // namespace

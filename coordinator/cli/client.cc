@@ -16,6 +16,15 @@ constexpr char kUsage[] =
     "  detokenize  token ids to text\n"
     "  health      whether a process serves; can wait for it\n";
 
+// An answer that could not be written (a full disk) is no success.
+int WithOutput(int status) {
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) {
+    return status;
+  }
+  std::fputs("arborist: standard output cannot be written\n", stderr);
+  return status != 0 ? status : 1;
+}
+
 }  // namespace
 
 int RunClient(int argc, const char* const* argv) {
@@ -31,7 +40,7 @@ int RunClient(int argc, const char* const* argv) {
   const std::string_view name = argc > 1 ? argv[1] : "";
   for (const Command& command : kCommands) {
     if (name == command.name) {
-      return command.run(argc - 1, argv + 1);
+      return WithOutput(command.run(argc - 1, argv + 1));
     }
   }
   const bool asked = name == "--help" || name == "help";
