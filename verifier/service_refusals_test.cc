@@ -37,6 +37,11 @@ TEST_F(VerifierServiceTest, MessagesOutOfOrderAreRefusedByReason) {
   ExpectError(run({v1::VerifyRequest()}, false), invalid, "BAD_REQUEST", "message=unset");
   ExpectError(run({OpenRequest(), TreeRequest(2, 6)}, true), invalid, "BAD_REQUEST", "round=2, expected 1");
   ExpectError(run({OpenRequest(), DecodeRequest(1, 0)}, true), invalid, "BAD_REQUEST", "decode.max_tokens=0");
+  for (const double seconds : {std::nan(""), -1.0, HUGE_VAL}) {
+    v1::VerifyRequest tree = TreeRequest(1, 6);
+    tree.mutable_tree()->set_draft_seconds(seconds);
+    ExpectError(run({OpenRequest(), tree}, true), invalid, "BAD_REQUEST", "tree.draft_seconds=");
+  }
   fake_.set_ready_on_open(false);
   ExpectError(run({OpenRequest(), TreeRequest(1, 6)}, false), precondition, "NOT_READY", "WAITING");
   EXPECT_TRUE(Eventually([this] { return fake_.open_sequences() == 0; }));

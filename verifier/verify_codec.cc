@@ -224,6 +224,10 @@ absl::StatusOr<OpenArgs> DecodeOpen(const v1::Open& open, const VerifierInfo& in
   return args;
 }
 
+absl::Status CheckDraftSeconds(double seconds) {
+  return Range("tree.draft_seconds", seconds, std::isfinite(seconds) && seconds >= 0, "a finite value >= 0");
+}
+
 v1::VerifyResponse EncodeCommitted(const Committed& committed) {
   v1::VerifyResponse response;
   v1::Committed& message = *response.mutable_committed();

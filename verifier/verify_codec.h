@@ -24,6 +24,7 @@ struct VerifierInfo {
 // Checks every field and names the one at fault, its value and what was expected: INVALID_ARGUMENT, or
 // FAILED_PRECONDITION for a peer that does not fit, or UNIMPLEMENTED for fields of later versions.
 absl::StatusOr<OpenArgs> DecodeOpen(const v1::Open& open, const VerifierInfo& info);
+absl::Status CheckDraftSeconds(double seconds);
 
 v1::VerifyResponse EncodeCommitted(const Committed& committed);
 v1::VerifyResponse EncodeFeatures(int32_t first_position, int32_t rows,

@@ -149,6 +149,7 @@ absl::Status VerifyReactor::HandleRound(const v1::VerifyRequest& request) {
   }
   rounds_ = round;
   if (request.has_tree()) {
+    RETURN_IF_ERROR(CheckDraftSeconds(request.tree().draft_seconds()));
     return RoundError(verifier_->SubmitTree(sequence, round, DecodeTree(request.tree().tree())),
                       reason::kBadTree);
   }
