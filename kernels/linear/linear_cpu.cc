@@ -69,6 +69,7 @@ absl::Status LinearRowParallel(const LinearRowParallelArgs& args, StreamView str
                                 DotSegmentsArgs part = shared;
                                 part.weight = WeightRow(args.weight, first);
                                 part.outputs = std::min(end * kGroup, args.weight.rows) - first;
+                                part.past = (args.weight.rows - first - part.outputs) * part.k;
                                 part.out = args.out.data + first;
                                 DotSegments(part);
                               });

@@ -32,6 +32,7 @@ struct DotSegmentsArgs {
   DType dtype = DType::kF32;
   int64_t outputs = 0;
   int64_t k = 0;
+  int64_t past = 0;  // weights behind the last output that may be read (and are not used)
   int segments = 8;
   int64_t bound[9] = {};
   // What happens to the partial sums p[0..segments) of (row, output):

@@ -85,7 +85,7 @@ void AnySegments(const DotSegmentsArgs& args, int64_t row, int64_t n, Half8 (&ha
   for (int s = 0; s < args.segments; ++s) {
     const int64_t begin = args.bound[s];
     half[s] = Fold(SegmentLanes<Weight>(x + begin, weight + begin, args.bound[s + 1] - begin,
-                                        (args.outputs - n) * args.k - begin));
+                                        (args.outputs - n) * args.k + args.past - begin));
   }
 }
 
@@ -152,8 +152,8 @@ void SegmentRows(const DotSegmentsArgs& args, const PaddedSegments& padded, int6
       FetchAhead(weight + (n + i) * args.k, args.k * static_cast<int64_t>(sizeof(*weight)));
       if (equal && tail == 0) {
         EqualSegments<Weight, kRows, false>(x, weight + (n + i) * args.k, steps, 0, inputs / 8, half);
-      } else if (equal &&
-                 (args.outputs - n - i - 1) * args.k >= 16) {  // the last step reads into the next row
+      } else if (equal && (args.outputs - n - i - 1) * args.k + args.past >=
+                              16) {  // the last step reads into the next row
         EqualSegments<Weight, kRows, true>(x, weight + (n + i) * args.k, steps, tail, inputs / 8, half);
       } else {
         for (int r = 0; r < kRows; ++r) {

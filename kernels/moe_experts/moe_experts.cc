@@ -14,21 +14,25 @@ int64_t SegmentWidth(int64_t full, int first, int count) {
   return SegmentBegin(full, first + count) - SegmentBegin(full, first);
 }
 
-absl::Status ValidateWeights(const ExpertWeights& weights, absl::string_view name, int64_t width,
-                             int64_t hidden) {
-  for (const WeightView* matrix : {&weights.gate, &weights.up}) {
-    if (matrix->rows != width || matrix->columns != hidden) {
-      return absl::InvalidArgumentError(absl::StrCat(name, ".gate or up=[", matrix->rows, ", ",
-                                                     matrix->columns, "], expected [", width, ", ", hidden,
-                                                     "]"));
-    }
-  }
-  if (weights.down.rows != hidden || weights.down.columns != width) {
-    return absl::InvalidArgumentError(absl::StrCat(name, ".down=[", weights.down.rows, ", ",
-                                                   weights.down.columns, "], expected [", hidden, ", ", width,
-                                                   "]"));
-  }
-  return absl::OkStatus();
+bool IsWeight(const WeightView& matrix, int64_t rows, int64_t columns) {
+  return matrix.rows == rows && matrix.columns == columns &&
+         (matrix.dtype == DType::kF32 || matrix.dtype == DType::kBF16 || matrix.dtype == DType::kF16);
+}
+
+// A valid call builds no message: this runs in every step.
+bool AreWeights(const ExpertWeights& weights, int64_t width, int64_t hidden) {
+  return IsWeight(weights.gate, width, hidden) && IsWeight(weights.up, width, hidden) &&
+         IsWeight(weights.down, hidden, width);
+}
+
+absl::Status WrongWeights(const std::string& name, const ExpertWeights& weights, int64_t width,
+                          int64_t hidden) {
+  const auto shape = [](const WeightView& matrix) {
+    return absl::StrCat("[", matrix.rows, ", ", matrix.columns, "] of type ", static_cast<int>(matrix.dtype));
+  };
+  return absl::InvalidArgumentError(absl::StrCat(
+      name, ".gate=", shape(weights.gate), ", up=", shape(weights.up), ", down=", shape(weights.down),
+      ", expected [", width, ", ", hidden, "] twice and [", hidden, ", ", width, "], F32, BF16 or F16"));
 }
 
 }  // namespace
@@ -59,19 +63,14 @@ absl::Status ValidateMoeExperts(const MoeExpertsArgs& args) {
   const int64_t width = SegmentWidth(args.full_width, args.first_segment, count);
   const int64_t shared_width =
       args.shared != nullptr ? SegmentWidth(args.full_shared_width, args.first_segment, count) : 0;
+  // An expert that this call does not route to may be absent.
   for (int64_t e = 0; e < experts; ++e) {
-    if (args.experts[e].gate.data != nullptr) {
-      if (absl::Status status =
-              ValidateWeights(args.experts[e], absl::StrCat("experts[", e, "]"), width, hidden);
-          !status.ok()) {
-        return status;
-      }
+    if (args.experts[e].gate.data != nullptr && !AreWeights(args.experts[e], width, hidden)) {
+      return WrongWeights(absl::StrCat("experts[", e, "]"), args.experts[e], width, hidden);
     }
   }
-  if (args.shared != nullptr) {
-    if (absl::Status status = ValidateWeights(*args.shared, "shared", shared_width, hidden); !status.ok()) {
-      return status;
-    }
+  if (args.shared != nullptr && !AreWeights(*args.shared, shared_width, hidden)) {
+    return WrongWeights("shared", *args.shared, shared_width, hidden);
   }
   for (int64_t t = 0; t < rows; ++t) {
     for (int64_t i = 0; i < args.expert.columns; ++i) {
@@ -79,6 +78,10 @@ absl::Status ValidateMoeExperts(const MoeExpertsArgs& args) {
       if (e < 0 || e >= experts || (i > 0 && e <= args.expert.row(t)[i - 1])) {
         return absl::InvalidArgumentError(
             absl::StrCat("expert[", t, ", ", i, "]=", e, ", expected ascending ids in [0, ", experts, ")"));
+      }
+      if (args.experts[e].gate.data == nullptr) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("expert[", t, ", ", i, "]=", e, ", expected an expert with weights"));
       }
     }
   }

@@ -13,6 +13,8 @@ namespace arborist::kernels::cpu {
 namespace {
 
 constexpr int64_t kGroup = 8;  // outputs of a joined tile
+// Partial sums of outputs that one pass over the experts keeps in the nearest cache: 16 KiB.
+constexpr int64_t kSumsInCache = 512;
 
 // One call's plan: which rows each expert has, and the memory for what is between the phases.
 class Plan {
@@ -138,6 +140,7 @@ DotSegmentsArgs Plan::Segments(const WeightView& down, int64_t full, int64_t beg
                       .dtype = down.dtype,
                       .outputs = end - begin,
                       .k = down.columns,
+                      .past = (down.rows - end) * down.columns,
                       .segments = args_.segment_count,
                       .sums = At<float>(layout_.sums) + begin * 8,
                       .sums_stride = hidden * 8,
@@ -196,8 +199,11 @@ absl::Status MoeExperts(const MoeExpertsArgs& args, StreamView stream) {
       plan.InnerTask(task);
     }
   });
+  const int64_t tile = std::max<int64_t>(1, kSumsInCache / (args.x.rows * kGroup));
   stream.threads->ParallelFor(CeilDiv(args.x.columns, kGroup), 4, [&](int64_t begin, int64_t end, int) {
-    plan.OutputColumns(begin * kGroup, std::min(end * kGroup, args.x.columns));
+    for (; begin < end; begin += tile) {
+      plan.OutputColumns(begin * kGroup, std::min(std::min(begin + tile, end) * kGroup, args.x.columns));
+    }
   });
   return absl::OkStatus();
 }

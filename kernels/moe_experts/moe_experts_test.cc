@@ -125,7 +125,10 @@ TEST(MoeExpertsTest, WrongArgumentsAreNamed) {
   EXPECT_EQ(ValidateMoeExperts(args).message(), "segment_count=5, expected 1, 2, 4 or 8");
   args = experts.Args(0, 2, out, true);
   args.full_width = 16;
-  EXPECT_EQ(ValidateMoeExperts(args).message(), "experts[0].gate or up=[8, 8], expected [16, 8]");
+  EXPECT_EQ(
+      ValidateMoeExperts(args).message(),
+      "experts[0].gate=[8, 8] of type 0, up=[8, 8] of type 0, down=[8, 8] of type 0, expected [16, 8] twice "
+      "and [8, 16], F32, BF16 or F16");
   args = experts.Args(0, 2, out, true);
   const std::vector<int32_t> twice = {1, 1, 0, 2};
   args.expert.data = twice.data();
