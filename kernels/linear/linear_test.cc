@@ -6,6 +6,7 @@
 
 #include "gtest/gtest.h"
 #include "kernels/testing/compare.h"
+#include "kernels/testing/lane_dot.h"
 #include "kernels/testing/random_tensor.h"
 
 namespace arborist::kernels {
@@ -15,6 +16,8 @@ using testing::AsConstView;
 using testing::AsView;
 using testing::Close;
 using testing::ForEveryIsaAndThreadCount;
+using testing::JoinNeighbours;
+using testing::LaneDot;
 using testing::Poisoned;
 using testing::Random;
 using testing::SameBits;
@@ -52,6 +55,46 @@ TEST(LinearTest, EveryStoredTypeAndShapeAgreesWithTheOracle) {
         EXPECT_TRUE(Close(got, want, kTolerance));
         first = first.empty() ? got : first;
         EXPECT_TRUE(SameBits(got, first));
+      });
+    }
+  }
+}
+
+// Every way through the kernels (few rows, panels, rows too long for a panel, whole and broken steps) against
+// the definition in scalar steps.
+TEST(LinearTest, EveryBitIsTheDefinitions) {
+  Random random;
+  SCOPED_TRACE(random.seed());
+  constexpr Shape kBitShapes[] = {{1, 9, 33},   {2, 11, 96},  {3, 3, 17},   {5, 21, 100}, {7, 8, 12},
+                                  {13, 10, 31}, {1, 2, 4100}, {6, 1, 4100}, {4, 12, 128}, {17, 16, 5}};
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+    for (const Shape& shape : kBitShapes) {
+      const StoredMatrix weight(random, dtype, shape.outputs, shape.inputs);
+      const std::vector<float> x = random.Normals(shape.rows * shape.inputs);
+      std::vector<float> want, want_segments;
+      for (int64_t t = 0; t < shape.rows; ++t) {
+        for (int64_t n = 0; n < shape.outputs; ++n) {
+          const float* row = x.data() + t * shape.inputs;
+          want.push_back(LaneDot(row, weight.view(), n, 0, shape.inputs));
+          float p[8];
+          for (int s = 0; s < 8; ++s) {
+            p[s] = LaneDot(row, weight.view(), n, SegmentBegin(shape.inputs, s),
+                           SegmentBegin(shape.inputs, s + 1));
+          }
+          want_segments.push_back(JoinNeighbours(p, 8));
+        }
+      }
+      ForEveryIsaAndThreadCount([&](StreamView stream) {
+        std::vector<float> got = Poisoned(shape.rows * shape.outputs);
+        const View2<const float> in = AsConstView(x, shape.rows, shape.inputs);
+        ASSERT_TRUE(cpu::Linear({in, weight.view(), AsView(got, shape.rows, shape.outputs)}, stream).ok());
+        EXPECT_TRUE(SameBits(got, want)) << shape.rows << " rows, " << shape.inputs << " inputs";
+        got = Poisoned(shape.rows * shape.outputs);
+        ASSERT_TRUE(
+            cpu::LinearRowParallel(
+                {in, weight.view(), AsView(got, shape.rows, shape.outputs), shape.inputs, 0, 8}, stream)
+                .ok());
+        EXPECT_TRUE(SameBits(got, want_segments)) << shape.rows << " rows, " << shape.inputs << " inputs";
       });
     }
   }

@@ -7,7 +7,9 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "kernels/exact_math/exact_math.h"
 #include "kernels/testing/compare.h"
+#include "kernels/testing/lane_dot.h"
 #include "kernels/testing/random_tensor.h"
 
 namespace arborist::kernels {
@@ -101,6 +103,127 @@ TEST(MoeExpertsTest, EveryShapeAgreesWithTheOracleAndHasTheSameBitsEverywhere) {
   }
 }
 
+// The definition of the header in scalar steps: per segment, experts by ascending id, then the shared one.
+std::vector<float> Definition(const MoeExpertsArgs& args) {
+  std::vector<float> out;
+  const auto inner = [&](const ExpertWeights& weights, const float* x) {
+    std::vector<float> gated;
+    for (int64_t i = 0; i < weights.gate.rows; ++i) {
+      const float gate = LaneDot(x, weights.gate, i, 0, args.x.columns);
+      const float up = LaneDot(x, weights.up, i, 0, args.x.columns);
+      gated.push_back(gate / (1.0f + ExactExp(-gate)) * up);
+    }
+    return gated;
+  };
+  for (int64_t t = 0; t < args.x.rows; ++t) {
+    std::vector<std::vector<float>> gated;
+    for (int64_t i = 0; i < args.expert.columns; ++i) {
+      gated.push_back(inner(args.experts[args.expert.row(t)[i]], args.x.row(t)));
+    }
+    const std::vector<float> shared =
+        args.shared != nullptr ? inner(*args.shared, args.x.row(t)) : std::vector<float>{};
+    for (int64_t n = 0; n < args.x.columns; ++n) {
+      float sums[8] = {};
+      for (int s = 0; s < 8; ++s) {
+        for (int64_t i = 0; i < args.expert.columns; ++i) {
+          sums[s] = std::fma(args.weight.row(t)[i],
+                             LaneDot(gated[i].data(), args.experts[args.expert.row(t)[i]].down, n,
+                                     SegmentBegin(args.full_width, s), SegmentBegin(args.full_width, s + 1)),
+                             sums[s]);
+        }
+        if (args.shared != nullptr) {
+          sums[s] += LaneDot(shared.data(), args.shared->down, n, SegmentBegin(args.full_shared_width, s),
+                             SegmentBegin(args.full_shared_width, s + 1));
+        }
+      }
+      out.push_back(JoinNeighbours(sums, 8));
+    }
+  }
+  return out;
+}
+
+TEST(MoeExpertsTest, EveryBitIsTheDefinitions) {
+  Random random;
+  SCOPED_TRACE(random.seed());
+  for (const int64_t width : {12, 24, 33}) {
+    for (const bool shared : {false, true}) {
+      Experts experts(random, DType::kBF16, 9, 3, 36, width, width + 8, 20);
+      std::vector<float> got;
+      const std::vector<float> want = Definition(experts.Args(0, 20, got, shared));
+      ForEveryIsaAndThreadCount([&](StreamView stream) {
+        ASSERT_TRUE(cpu::MoeExperts(experts.Args(0, 20, got, shared), stream).ok());
+        EXPECT_TRUE(SameBits(got, want)) << "width " << width;
+      });
+    }
+  }
+}
+
+// Weights of rank `rank`: rows of gate and up, columns of down.
+struct RankWeights {
+  RankWeights(const ExpertWeights& full, int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      for (int64_t c = 0; c < full.gate.columns; ++c) {
+        gate.push_back(WeightElement(full.gate, i, c));
+        up.push_back(WeightElement(full.up, i, c));
+      }
+    }
+    for (int64_t n = 0; n < full.down.rows; ++n) {
+      for (int64_t i = begin; i < end; ++i) {
+        down.push_back(WeightElement(full.down, n, i));
+      }
+    }
+    view = {{gate.data(), DType::kF32, end - begin, full.gate.columns},
+            {up.data(), DType::kF32, end - begin, full.up.columns},
+            {down.data(), DType::kF32, full.down.rows, end - begin}};
+  }
+  std::vector<float> gate, up, down;
+  ExpertWeights view;
+};
+
+TEST(MoeExpertsTest, RanksJoinToTheSameBits) {
+  Random random;
+  SCOPED_TRACE(random.seed());
+  for (const int64_t width : {24, 33}) {
+    Experts experts(random, DType::kBF16, 5, 2, 20, width, 16, 7);
+    std::vector<float> whole, part;
+    MoeExpertsArgs full = experts.Args(0, 7, whole, true);
+    ThreadPool pool(2);
+    ASSERT_TRUE(cpu::MoeExperts(full, {.threads = &pool}).ok());
+    for (const int ranks : {2, 4, 8}) {
+      const int count = 8 / ranks;
+      std::vector<std::vector<float>> parts;
+      for (int rank = 0; rank < ranks; ++rank) {
+        const auto cut = [&](const ExpertWeights& weights, int64_t inputs) {
+          return std::make_unique<RankWeights>(weights, SegmentBegin(inputs, rank * count),
+                                               SegmentBegin(inputs, (rank + 1) * count));
+        };
+        std::vector<std::unique_ptr<RankWeights>> slices;
+        std::vector<ExpertWeights> views;
+        for (const ExpertWeights& expert : full.experts) {
+          slices.push_back(cut(expert, full.full_width));
+          views.push_back(slices.back()->view);
+        }
+        slices.push_back(cut(*full.shared, full.full_shared_width));
+        MoeExpertsArgs args = experts.Args(0, 7, part, true);
+        args.experts = views;
+        args.shared = &slices.back()->view;
+        args.first_segment = rank * count;
+        args.segment_count = count;
+        ASSERT_TRUE(cpu::MoeExperts(args, {.threads = &pool}).ok());
+        parts.push_back(part);
+      }
+      for (size_t i = 0; i < whole.size(); ++i) {
+        std::vector<float> sums;
+        for (const std::vector<float>& rank : parts) {
+          sums.push_back(rank[i]);
+        }
+        part[i] = JoinNeighbours(sums.data(), ranks);
+      }
+      EXPECT_TRUE(SameBits(part, whole)) << ranks << " ranks, width " << width;
+    }
+  }
+}
+
 TEST(MoeExpertsTest, ARowHasTheSameBitsAloneAndAmongOthers) {
   Random random;
   SCOPED_TRACE(random.seed());
@@ -133,6 +256,12 @@ TEST(MoeExpertsTest, WrongArgumentsAreNamed) {
   const std::vector<int32_t> twice = {1, 1, 0, 2};
   args.expert.data = twice.data();
   EXPECT_EQ(ValidateMoeExperts(args).message(), "expert[0, 1]=1, expected ascending ids in [0, 4)");
+  args = experts.Args(0, 2, out, true);
+  std::vector<ExpertWeights> absent(args.experts.begin(), args.experts.end());
+  absent[args.expert.data[0]].gate.data = nullptr;
+  args.experts = absent;
+  EXPECT_NE(ValidateMoeExperts(args).message().find("expected an expert with weights"),
+            absl::string_view::npos);
   args = experts.Args(0, 2, out, true);
   args.scratch.size = 1;
   EXPECT_NE(ValidateMoeExperts(args).message().find("scratch.size=1, expected at least"),
