@@ -44,9 +44,10 @@ absl::Status Serve(const Config& config, TerminationSignal& signal) {
   DrafterServiceImpl service(
       proposer.get(),
       CreateRpcChannel(config.verifier, {.max_message_bytes = config.rpc.server.max_message_bytes}), options,
-      [&serving](bool ready) {
-        std::fprintf(stderr, "drafter: the verifier is %s\n", ready ? "ready" : "not ready");
-        serving.Set(ready);
+      [&serving](const VerifierHandshake& verifier) {
+        std::fprintf(stderr, "drafter: the verifier is %s%s\n",
+                     verifier.ready ? "ready" : "not ready: ", verifier.not_ready_reason.c_str());
+        serving.Set(verifier.ready);
       });
   grpc::Service* services[] = {&service};
   ASSIGN_OR_RETURN(const std::unique_ptr<RpcServer> server, RpcServer::Start(config.rpc.server, services));

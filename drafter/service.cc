@@ -23,7 +23,7 @@ class RefusingReactor final : public grpc::ServerWriteReactor<v1::SpeculateRespo
 
 DrafterServiceImpl::DrafterServiceImpl(Proposer* proposer, std::shared_ptr<grpc::Channel> verifier,
                                        const DrafterServiceOptions& options,
-                                       std::function<void(bool)> set_serving)
+                                       std::function<void(const VerifierHandshake&)> set_serving)
     : proposer_(proposer),
       options_(options),
       verifier_channel_(std::move(verifier)),
@@ -68,6 +68,12 @@ absl::StatusOr<SpeculationRequest> DrafterServiceImpl::Check(const v1::Speculate
     return ErrorWithReason(absl::StatusCode::kFailedPrecondition, reason::kFingerprintMismatch,
                            absl::StrCat("sequence.fingerprint=", request.sequence().fingerprint(),
                                         ", expected ", verifier.fingerprint));
+  }
+  for (size_t i = 0; i < decoded.tokens.size(); ++i) {
+    if (Raw(decoded.tokens[i]) >= verifier.vocabulary_size) {
+      return FieldError(absl::StrCat("sequence token ", i), absl::StrCat(Raw(decoded.tokens[i])),
+                        absl::StrCat("an id in [0, ", verifier.vocabulary_size, ")"));
+    }
   }
   return decoded;
 }

@@ -29,10 +29,11 @@ struct DrafterServiceOptions {
 // DrafterService over a proposer and one verifier. The server is gone before the service is.
 class DrafterServiceImpl final : public v1::DrafterService::CallbackService {
  public:
-  // `set_serving` hears whether it can speculate, from a thread of the service. May be empty. The proposer
-  // outlives the service.
+  // `set_serving` hears whether it can speculate and if not, why, from a thread of the service. May be empty.
+  // The proposer outlives the service.
   DrafterServiceImpl(Proposer* proposer, std::shared_ptr<grpc::Channel> verifier,
-                     const DrafterServiceOptions& options, std::function<void(bool)> set_serving);
+                     const DrafterServiceOptions& options,
+                     std::function<void(const VerifierHandshake&)> set_serving);
   ~DrafterServiceImpl() override;
 
   // After the server was drained: no thread of the service runs any more when it returns.

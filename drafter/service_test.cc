@@ -117,6 +117,9 @@ TEST_F(DrafterServiceTest, HandshakeRefusesAVerifierThatDoesNotFit) {
   EXPECT_TRUE(Eventually([&] { return info().not_ready_reason().find("protocol_version=9") == 0; }));
   verifier_.protocol_version = 1;
   EXPECT_TRUE(Eventually([&] { return info().ready(); }));
+  EXPECT_TRUE(Eventually([this] { return serving_.load(); }));
+  EXPECT_THAT(reasons(), ::testing::Contains(HasSubstr("projection_hash=p2")));
+  EXPECT_THAT(reasons(), ::testing::Contains(HasSubstr("protocol_version=9")));
   EXPECT_EQ(info().proposer(), "counting");
   EXPECT_EQ(info().max_depth(), 7);
   EXPECT_EQ(info().max_tree_nodes(), 31);
@@ -141,6 +144,8 @@ TEST_F(DrafterServiceTest, BadRequestsNameTheField) {
       {[](auto& s) { s.set_epoch(0); }, bad, "BAD_REQUEST", "sequence.epoch=0"},
       {[](auto& s) { s.clear_prompt(); }, bad, "BAD_REQUEST", "sequence.prompt=(0 tokens)"},
       {[](auto& s) { s.set_prompt(1, -4); }, bad, "BAD_REQUEST", "sequence token 1=-4"},
+      {[](auto& s) { s.set_prompt(1, 5000); }, bad, "BAD_REQUEST",
+       "sequence token 1=5000, expected an id in [0, 5000)"},
       {[](auto& s) { s.clear_sampling(); }, bad, "BAD_REQUEST", "sequence.sampling=unset"},
       {[](auto& s) { s.mutable_sampling()->set_temperature(-1); }, bad, "BAD_REQUEST", "temperature=-1"},
       {[](auto& s) { s.set_tree_nodes(0); }, bad, "BAD_REQUEST",

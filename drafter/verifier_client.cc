@@ -9,7 +9,7 @@
 namespace arborist::drafter {
 
 VerifierClient::VerifierClient(std::shared_ptr<grpc::Channel> channel, Options options,
-                               std::function<void(bool)> on_change)
+                               std::function<void(const VerifierHandshake&)> on_change)
     : options_(std::move(options)),
       on_change_(std::move(on_change)),
       channel_(std::move(channel)),
@@ -33,19 +33,20 @@ VerifierHandshake VerifierClient::state() const {
 }
 
 void VerifierClient::Run() {
-  std::optional<bool> said;
+  std::optional<VerifierHandshake> said;
   std::unique_lock lock(mutex_);
   while (!stopping_) {
     lock.unlock();
-    VerifierHandshake state = ShakeHands();
-    const bool ready = state.ready;
+    const VerifierHandshake state = ShakeHands();
     lock.lock();
-    state_ = std::move(state);
+    state_ = state;
     lock.unlock();
-    if (said != ready && on_change_) {
-      on_change_(ready);
+    const bool changed =
+        !said.has_value() || said->ready != state.ready || said->not_ready_reason != state.not_ready_reason;
+    if (changed && on_change_) {
+      on_change_(state);
     }
-    said = ready;
+    said = state;
     lock.lock();
     stopping_changed_.wait_for(lock, options_.interval, [this] { return stopping_; });
   }
@@ -62,6 +63,7 @@ VerifierHandshake VerifierClient::ShakeHands() {
     return state;
   }
   state.fingerprint = info.fingerprint();
+  state.vocabulary_size = info.vocabulary_size();
   state.max_tree_nodes = info.max_tree_nodes();
   if (info.protocol_version() != kProtocolVersion) {
     state.not_ready_reason = absl::StrCat("protocol_version=", info.protocol_version(),

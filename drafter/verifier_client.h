@@ -18,6 +18,7 @@ struct VerifierHandshake {
   bool ready = false;            // reachable, and versions and projections match
   std::string not_ready_reason;  // "FIELD=value, expected ..." or the connection's error
   std::string fingerprint;       // empty: never reached
+  int32_t vocabulary_size = 0;
   int32_t max_tree_nodes = 0;
 };
 
@@ -30,9 +31,10 @@ class VerifierClient {
     std::chrono::milliseconds interval{500};
     std::chrono::milliseconds deadline{1000};  // of one handshake
   };
-  // `on_change` hears each change of `ready`, the first state included, on the client's thread. May be empty.
+  // `on_change` hears each change of `ready` or of the reason, the first state included, on the client's
+  // thread. May be empty.
   VerifierClient(std::shared_ptr<grpc::Channel> channel, Options options,
-                 std::function<void(bool)> on_change);
+                 std::function<void(const VerifierHandshake&)> on_change);
   ~VerifierClient();
 
   VerifierHandshake state() const;
@@ -42,7 +44,7 @@ class VerifierClient {
   VerifierHandshake ShakeHands();
 
   const Options options_;
-  const std::function<void(bool)> on_change_;
+  const std::function<void(const VerifierHandshake&)> on_change_;
   const std::shared_ptr<grpc::Channel> channel_;  // shared with the streams
   const std::unique_ptr<v1::VerifierService::Stub> stub_;
   mutable std::mutex mutex_;

@@ -28,6 +28,7 @@ grpc::Status FakeVerifierService::GetInfo(grpc::ServerContext*, const v1::Verifi
   response->set_protocol_version(protocol_version);
   response->set_fingerprint("f1");
   response->set_projection_hash(wrong_projection ? "p2" : "p1");
+  response->set_vocabulary_size(5000);
   response->set_max_tree_nodes(31);
   return grpc::Status::OK;
 }

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <set>
 #include <string>
 #include <thread>
@@ -69,7 +70,11 @@ class DrafterServiceTest : public ::testing::Test {
       options.peer_silence = std::chrono::seconds(20);  // a busy machine is not a silent peer
     }
     service_ = std::make_unique<DrafterServiceImpl>(&proposer_, CreateRpcChannel(verifier_address_, {}),
-                                                    options, [this](bool serving) { serving_ = serving; });
+                                                    options, [this](const VerifierHandshake& verifier) {
+                                                      serving_ = verifier.ready;
+                                                      std::lock_guard lock(reasons_mutex_);
+                                                      reasons_.push_back(verifier.not_ready_reason);
+                                                    });
     grpc::Service* services[] = {service_.get()};
     auto server =
         RpcServer::Start({.listen = {drafter_address_}, .drain = std::chrono::milliseconds(100)}, services);
@@ -144,7 +149,14 @@ class DrafterServiceTest : public ::testing::Test {
 
   FakeVerifierService verifier_;
   CountingProposer proposer_;
+  std::vector<std::string> reasons() {
+    std::lock_guard lock(reasons_mutex_);
+    return reasons_;
+  }
+
   std::atomic<bool> serving_{false};
+  std::mutex reasons_mutex_;
+  std::vector<std::string> reasons_;  // as the service said them
   std::string verifier_address_;
   std::string drafter_address_;
   std::unique_ptr<RpcServer> verifier_server_;
