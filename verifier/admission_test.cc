@@ -50,11 +50,24 @@ TEST(AdmissionTest, OpenRefusesARequestLargerThanTheWholeCache) {
   TestVerifier verifier(std::move(options));
   RecordingSink sink;
   ExpectError(verifier->Open(Request("r", 200, 60, 8), &sink).status(), absl::StatusCode::kInvalidArgument,
-              "needs pages=5, expected at most 4");
+              "max_tokens=60, expected prompt + max_tokens + tree_nodes within 4 KV pages, not 5");
   // 200 + 49 tokens and 8 drafted rows are exactly 4 pages.
   const Decoded decoded = DecodePlain(*verifier, Request("r", 200, 49, 8));
   EXPECT_EQ(decoded.tokens.size(), 49u);
   ExpectAllPagesFree(verifier);
+}
+
+TEST(AdmissionTest, ACacheLargerThanTheMachinesMemoryIsRefusedNotAllocated) {
+  VerifierOptions options = TestVerifierOptions().verifier;
+  options.pages = int64_t{1} << 40;
+  FakeModelOptions fake;
+  fake.max_rows = options.max_rows;
+  fake.max_logits_rows = options.max_logits_rows;
+  ThreadPool pool(1);
+  const auto verifier = CreateVerifier(options, std::make_unique<FakeModel>(fake), std::nullopt,
+                                       kernels::CpuKernels(), {.threads = &pool});
+  ExpectError(verifier.status(), absl::StatusCode::kInvalidArgument,
+              "kv_pages=1099511627776, expected at most");
 }
 
 TEST(AdmissionTest, CancelWhilePrefillingAndWhileQueuedFreesEverything) {

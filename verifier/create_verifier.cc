@@ -1,10 +1,13 @@
 #include "verifier/create_verifier.h"
 
+#include <unistd.h>
+
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/tree/token_tree.h"
+#include "kernels/tree_attention_mla/tree_attention_mla.h"
 #include "verifier/verifier_impl.h"
 
 namespace arborist::verifier {
@@ -46,6 +49,20 @@ absl::Status CheckOptions(const VerifierOptions& options, const Model& model) {
   return absl::OkStatus();
 }
 
+// A cache that no memory holds is refused here, not met as a failed allocation.
+absl::Status CheckCacheFits(int64_t pages, const ModelConfig& config, bool features) {
+  const int64_t latent = config.layers * config.latent_row() * static_cast<int64_t>(sizeof(float));
+  const int64_t feature = features ? config.hidden_size * static_cast<int64_t>(sizeof(uint16_t)) : 0;
+  const int64_t page_bytes = kernels::kPageRows * (latent + feature);
+  const int64_t memory = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
+  if (pages > memory / page_bytes) {
+    return OptionError("kv_pages", pages,
+                       absl::StrCat("at most ", memory / page_bytes, ": a page takes ", page_bytes,
+                                    " bytes and this machine has ", memory >> 20, " MiB"));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckProjection(const Projection& projection, const ModelConfig& config) {
   const int64_t hidden = config.hidden_size;
   if (projection.hidden() != hidden || static_cast<int64_t>(projection.norm.size()) != hidden) {
@@ -71,6 +88,7 @@ absl::StatusOr<std::unique_ptr<Verifier>> CreateVerifier(const VerifierOptions& 
                                                          const kernels::KernelSet& kernels,
                                                          StreamView stream) {
   RETURN_IF_ERROR(CheckOptions(options, *model));
+  RETURN_IF_ERROR(CheckCacheFits(options.pages, model->config(), projection.has_value()));
   if (projection.has_value()) {
     RETURN_IF_ERROR(CheckProjection(*projection, model->config()));
   }

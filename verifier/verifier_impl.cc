@@ -69,8 +69,9 @@ absl::StatusOr<SequenceHandle> VerifierImpl::Open(OpenArgs args, SequenceSink* s
   // The last root is the token before the last one, at row most_tokens - 2; its tree's rows follow it.
   sequence->worst_pages = KvCache::PagesFor(most_tokens - 1 + args.tree_nodes);
   if (sequence->worst_pages > total_pages()) {
-    return FieldError("prompt + max_tokens + tree_nodes needs pages",
-                      static_cast<double>(sequence->worst_pages), absl::StrCat("at most ", total_pages()));
+    return FieldError("max_tokens", args.max_tokens,
+                      absl::StrCat("prompt + max_tokens + tree_nodes within ", total_pages(),
+                                   " KV pages, not ", sequence->worst_pages));
   }
   sequence->sink = sink;
   sequence->output_limit = static_cast<int64_t>(args.prompt.size()) + args.max_tokens;
