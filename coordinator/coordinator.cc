@@ -41,14 +41,14 @@ FlowSettings Coordinator::SettingsFor(const VerifierFacts& model) const {
 }
 
 void Coordinator::Watch(const std::shared_ptr<RequestFlow>& flow) {
-  absl::MutexLock lock(&mutex_);
+  const std::lock_guard lock(mutex_);
   flows_.push_back(flow);
 }
 
 void Coordinator::Tick() {
   std::vector<std::shared_ptr<RequestFlow>> live;
   {
-    absl::MutexLock lock(&mutex_);
+    const std::lock_guard lock(mutex_);
     std::erase_if(flows_, [](const std::weak_ptr<RequestFlow>& flow) { return flow.expired(); });
     for (const auto& flow : flows_) {
       if (auto locked = flow.lock()) {

@@ -2,10 +2,10 @@
 
 #include <atomic>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
-#include "absl/synchronization/mutex.h"
 #include "common/tokenizer/tokenizer.h"
 #include "coordinator/admission.h"
 #include "coordinator/config.h"
@@ -46,8 +46,8 @@ class Coordinator {
   const std::string process_id_;  // makes request ids differ between processes
   std::atomic<uint64_t> requests_{0};
   Admission admission_;
-  absl::Mutex mutex_;
-  std::vector<std::weak_ptr<RequestFlow>> flows_ ABSL_GUARDED_BY(mutex_);
+  std::mutex mutex_;
+  std::vector<std::weak_ptr<RequestFlow>> flows_;  // guarded by mutex_
   std::unique_ptr<PeerRouter> router_;
   Worker worker_;  // last: ends first
 };

@@ -81,7 +81,7 @@ absl::Status GenerateReactor::Resolve() {
                                             coordinator_.SettingsFor(model_), coordinator_.router(),
                                             coordinator_.tokenizer(), *this);
   {
-    absl::MutexLock lock(&mutex_);
+    const std::lock_guard lock(mutex_);
     if (cancelled_) {
       return absl::CancelledError("the client is gone");
     }
@@ -99,7 +99,7 @@ void GenerateReactor::Refuse(const absl::Status& status) {
 void GenerateReactor::OnCancel() {
   std::shared_ptr<RequestFlow> flow;
   {
-    absl::MutexLock lock(&mutex_);
+    const std::lock_guard lock(mutex_);
     cancelled_ = true;
     flow = flow_;
   }
@@ -122,7 +122,7 @@ void GenerateReactor::OnChunk(std::string text, std::vector<TokenId> tokens) {
   if (!outbox_.PushResult(std::move(message))) {
     std::shared_ptr<RequestFlow> flow;
     {
-      absl::MutexLock lock(&mutex_);
+      const std::lock_guard lock(mutex_);
       flow = flow_;
     }
     flow->Cancel(ErrorWithReason(

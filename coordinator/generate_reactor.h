@@ -1,9 +1,9 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
 #include <string>
 
-#include "absl/synchronization/mutex.h"
 #include "arborist/v1/coordinator.pb.h"
 #include "common/rpc/server_outbox.h"
 #include "coordinator/coordinator.h"
@@ -45,9 +45,9 @@ class GenerateReactor : public grpc::ServerWriteReactor<v1::GenerateResponse>, p
   std::string request_id_;
   ServerOutbox<v1::GenerateResponse> outbox_;
 
-  absl::Mutex mutex_;
-  bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
-  std::shared_ptr<RequestFlow> flow_ ABSL_GUARDED_BY(mutex_);
+  std::mutex mutex_;  // guards what follows
+  bool cancelled_ = false;
+  std::shared_ptr<RequestFlow> flow_;
 };
 
 }  // namespace arborist::coordinator

@@ -25,9 +25,10 @@ PeerRouter::~PeerRouter() { Stop(); }
 
 void PeerRouter::Stop() {
   {
-    absl::MutexLock lock(&mutex_);
+    const std::lock_guard lock(mutex_);
     stopping_ = true;
   }
+  stop_changed_.notify_all();
   for (std::thread& thread : threads_) {
     thread.join();
   }
@@ -54,8 +55,9 @@ void PeerRouter::Run(std::function<void(bool)> on_verifier_change) {
 void PeerRouter::Loop(const std::function<void()>& round) {
   while (true) {
     round();
-    absl::MutexLock lock(&mutex_);
-    if (mutex_.AwaitWithTimeout(absl::Condition(&stopping_), settings_.probe_interval)) {
+    std::unique_lock lock(mutex_);
+    if (stop_changed_.wait_for(lock, absl::ToChronoNanoseconds(settings_.probe_interval),
+                               [this] { return stopping_; })) {
       return;
     }
   }
@@ -66,14 +68,14 @@ void PeerRouter::Probe(std::vector<Peer<Client, Facts>>& peers, int allowed_miss
   for (auto& peer : peers) {
     int64_t faults_before = 0;
     {
-      absl::MutexLock lock(&mutex_);
+      const std::lock_guard lock(mutex_);
       if (stopping_) {
         return;
       }
       faults_before = peer.faults;
     }
     absl::StatusOr<Facts> facts = peer.client->GetInfo(settings_.probe_timeout);
-    absl::MutexLock lock(&mutex_);
+    const std::lock_guard lock(mutex_);
     if (peer.faults != faults_before) {
       continue;
     }
@@ -105,13 +107,13 @@ const VerifierFacts* PeerRouter::ModelLocked() const {
 }
 
 std::optional<VerifierFacts> PeerRouter::Model() const {
-  absl::MutexLock lock(&mutex_);
+  const std::lock_guard lock(mutex_);
   const VerifierFacts* facts = ModelLocked();
   return facts == nullptr ? std::nullopt : std::optional<VerifierFacts>(*facts);
 }
 
 PeerRouter::DrafterView PeerRouter::Drafters() const {
-  absl::MutexLock lock(&mutex_);
+  const std::lock_guard lock(mutex_);
   DrafterView view{.configured = !drafters_.empty(), .usable = false, .proposer = ""};
   const VerifierFacts* verifier = ModelLocked();
   for (const DrafterPeer& peer : drafters_) {
@@ -124,7 +126,7 @@ PeerRouter::DrafterView PeerRouter::Drafters() const {
 }
 
 DrafterClient* PeerRouter::ChooseDrafter(const VerifierClient& verifier) {
-  absl::MutexLock lock(&mutex_);
+  const std::lock_guard lock(mutex_);
   const auto known = std::find_if(verifiers_.begin(), verifiers_.end(),
                                   [&](const VerifierPeer& peer) { return peer.client.get() == &verifier; });
   if (known == verifiers_.end() || !known->facts.has_value()) {
@@ -140,7 +142,7 @@ DrafterClient* PeerRouter::ChooseDrafter(const VerifierClient& verifier) {
 
 VerifierClient* PeerRouter::ChooseVerifier(const std::string& fingerprint,
                                            const std::vector<const VerifierClient*>& failed) {
-  absl::MutexLock lock(&mutex_);
+  const std::lock_guard lock(mutex_);
   for (VerifierPeer& peer : verifiers_) {
     if (peer.facts.has_value() && peer.facts->fingerprint == fingerprint &&
         std::find(failed.begin(), failed.end(), peer.client.get()) == failed.end()) {
@@ -151,7 +153,7 @@ VerifierClient* PeerRouter::ChooseVerifier(const std::string& fingerprint,
 }
 
 void PeerRouter::ReportFault(const DrafterClient& drafter) {
-  absl::MutexLock lock(&mutex_);
+  const std::lock_guard lock(mutex_);
   for (DrafterPeer& peer : drafters_) {
     if (peer.client.get() == &drafter) {
       peer.facts.reset();
@@ -161,7 +163,7 @@ void PeerRouter::ReportFault(const DrafterClient& drafter) {
 }
 
 void PeerRouter::ReportFault(const VerifierClient& verifier) {
-  absl::MutexLock lock(&mutex_);
+  const std::lock_guard lock(mutex_);
   for (VerifierPeer& peer : verifiers_) {
     if (peer.client.get() == &verifier) {
       peer.facts.reset();

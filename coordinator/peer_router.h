@@ -1,13 +1,14 @@
 #pragma once
 
+#include <condition_variable>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "absl/synchronization/mutex.h"
 #include "coordinator/sequence_path.h"
 
 namespace arborist::coordinator {
@@ -66,14 +67,15 @@ class PeerRouter : public Router {
   void Probe(std::vector<Peer<Client, Facts>>& peers, int allowed_misses);
   void Loop(const std::function<void()>& round);
   bool Fits(const DrafterFacts& drafter, const VerifierFacts& verifier) const;
-  const VerifierFacts* ModelLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  const VerifierFacts* ModelLocked() const;  // under mutex_
 
   const Settings settings_;
-  mutable absl::Mutex mutex_;
+  mutable std::mutex mutex_;
+  std::condition_variable stop_changed_;
   // The lists never change; what a peer holds beside its client is guarded by mutex_.
   std::vector<VerifierPeer> verifiers_;
   std::vector<DrafterPeer> drafters_;
-  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  bool stopping_ = false;  // guarded by mutex_
   std::vector<std::thread> threads_;
 };
 

@@ -3,7 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "absl/synchronization/notification.h"
+#include <future>
+
 #include "coordinator/testing/fakes.h"
 
 namespace arborist::coordinator {
@@ -136,13 +137,13 @@ TEST_F(PeerRouterTest, ALateAnswerOfAVerifierIsForgivenAFewTimesARefusedConnecti
 
 TEST_F(PeerRouterTest, ChangesOfTheVerifiersAreTold) {
   verifiers_[0]->facts = Verifier("a");
-  absl::Notification ready;
+  std::promise<void> ready;
   router_->Run([&](bool usable) {
     if (usable) {
-      ready.Notify();
+      ready.set_value();
     }
   });
-  EXPECT_TRUE(ready.WaitForNotificationWithTimeout(absl::Seconds(20)));
+  EXPECT_EQ(ready.get_future().wait_for(std::chrono::seconds(20)), std::future_status::ready);
   router_->Stop();
 }
 

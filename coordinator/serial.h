@@ -2,8 +2,7 @@
 
 #include <deque>
 #include <functional>
-
-#include "absl/synchronization/mutex.h"
+#include <mutex>
 
 namespace arborist::coordinator {
 
@@ -13,7 +12,7 @@ class Serial {
  public:
   void Post(std::function<void()> task) {
     {
-      absl::MutexLock lock(&mutex_);
+      const std::lock_guard lock(mutex_);
       tasks_.push_back(std::move(task));
       if (running_) {
         return;
@@ -23,7 +22,7 @@ class Serial {
     while (true) {
       std::function<void()> next;
       {
-        absl::MutexLock lock(&mutex_);
+        const std::lock_guard lock(mutex_);
         if (tasks_.empty()) {
           running_ = false;
           return;
@@ -36,7 +35,7 @@ class Serial {
   }
 
  private:
-  absl::Mutex mutex_;
+  std::mutex mutex_;
   std::deque<std::function<void()>> tasks_;
   bool running_ = false;
 };

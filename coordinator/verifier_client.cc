@@ -1,9 +1,9 @@
 #include "coordinator/verifier_client.h"
 
 #include <algorithm>
+#include <mutex>
 #include <utility>
 
-#include "absl/synchronization/mutex.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/status_bridge.h"
 #include "common/rpc/tree_codec.h"
@@ -38,7 +38,7 @@ class DecodeCall : public grpc::ClientBidiReactor<v1::VerifyRequest, v1::VerifyR
   void Cancel() override { context_.TryCancel(); }
 
   void OnWriteDone(bool ok) override {
-    absl::MutexLock lock(&mutex_);
+    const std::lock_guard lock(mutex_);
     writing_ = false;
     if (ok) {
       WriteNext();
@@ -67,7 +67,8 @@ class DecodeCall : public grpc::ClientBidiReactor<v1::VerifyRequest, v1::VerifyR
   }
 
  private:
-  void WriteNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+  // Under mutex_.
+  void WriteNext() {
     if (writing_) {
       return;
     }
@@ -88,7 +89,7 @@ class DecodeCall : public grpc::ClientBidiReactor<v1::VerifyRequest, v1::VerifyR
       (prefilling_ ? pending_.prefill : pending_.queue) += passed;
       last_event_ = now;
       told_ready_ = true;
-      absl::MutexLock lock(&mutex_);
+      const std::lock_guard lock(mutex_);
       ready_ = true;
       WriteNext();
     } else if (state == v1::PROGRESS_STATE_PREFILL && !prefilling_ && !told_ready_) {
@@ -116,7 +117,7 @@ class DecodeCall : public grpc::ClientBidiReactor<v1::VerifyRequest, v1::VerifyR
     const bool finished = run.finish != FinishReason::kNone;
     listener_->OnRun(std::move(run));
     if (finished) {
-      absl::MutexLock lock(&mutex_);
+      const std::lock_guard lock(mutex_);
       finished_ = true;
       WriteNext();
     }
@@ -135,12 +136,12 @@ class DecodeCall : public grpc::ClientBidiReactor<v1::VerifyRequest, v1::VerifyR
   bool prefilling_ = false;
   bool told_ready_ = false;
 
-  absl::Mutex mutex_;
-  bool writing_ ABSL_GUARDED_BY(mutex_) = true;  // Open, from the start
-  bool ready_ ABSL_GUARDED_BY(mutex_) = false;
-  bool decode_sent_ ABSL_GUARDED_BY(mutex_) = false;
-  bool finished_ ABSL_GUARDED_BY(mutex_) = false;
-  bool half_closed_ ABSL_GUARDED_BY(mutex_) = false;
+  std::mutex mutex_;     // guards what follows
+  bool writing_ = true;  // Open, from the start
+  bool ready_ = false;
+  bool decode_sent_ = false;
+  bool finished_ = false;
+  bool half_closed_ = false;
 };
 
 }  // namespace

@@ -1,10 +1,10 @@
 #pragma once
 
+#include <condition_variable>
 #include <deque>
 #include <functional>
+#include <mutex>
 #include <thread>
-
-#include "absl/synchronization/mutex.h"
 
 namespace arborist::coordinator {
 
@@ -16,26 +16,26 @@ class Worker {
   // Runs what is queued, then ends.
   ~Worker() {
     {
-      absl::MutexLock lock(&mutex_);
+      const std::lock_guard lock(mutex_);
       stopping_ = true;
     }
+    woken_.notify_one();
     thread_.join();
   }
 
   void Post(std::function<void()> task) {
-    absl::MutexLock lock(&mutex_);
+    const std::lock_guard lock(mutex_);
     tasks_.push_back(std::move(task));
+    woken_.notify_one();
   }
 
  private:
-  bool Woken() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stopping_ || !tasks_.empty(); }
-
   void Loop() {
     while (true) {
       std::function<void()> task;
       {
-        absl::MutexLock lock(&mutex_);
-        mutex_.Await(absl::Condition(this, &Worker::Woken));
+        std::unique_lock lock(mutex_);
+        woken_.wait(lock, [this] { return stopping_ || !tasks_.empty(); });
         if (tasks_.empty()) {
           return;
         }
@@ -46,9 +46,10 @@ class Worker {
     }
   }
 
-  absl::Mutex mutex_;
-  std::deque<std::function<void()>> tasks_ ABSL_GUARDED_BY(mutex_);
-  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::mutex mutex_;  // guards tasks_ and stopping_
+  std::condition_variable woken_;
+  std::deque<std::function<void()>> tasks_;
+  bool stopping_ = false;
   std::thread thread_;
 };
 

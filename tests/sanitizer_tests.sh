@@ -8,8 +8,10 @@ asan_ubsan_tests=(
   model_config_test model_weights_test dflash_config_test ngram_proposer_test drafter_service_test
   request_flow_test request_codec_test coordinator_service_test
 )
-# Threads: what several threads share.
+# Threads: what several threads share. coordinator_service_test is not here: its fakes are synchronous gRPC services,
+# whose hand-overs inside the distribution's gRPC the sanitizer cannot see; request_flow_test has the same threads without
+# them.
 tsan_tests=(
   thread_pool_test comm_test rpc_test verifier_lifecycle_test verifier_service_test drafter_service_test
-  request_flow_test coordinator_service_test
+  request_flow_test
 )
