@@ -12,6 +12,7 @@
 namespace arborist::drafter {
 namespace {
 
+constexpr std::chrono::milliseconds kReaderPatience{5000};
 constexpr std::chrono::milliseconds kStatusPatience{2000};
 // Of a call without a deadline of its own.
 constexpr std::chrono::hours kLongestSequence{24};
@@ -67,7 +68,11 @@ void SpeculateReactor::Refuse(const absl::Status& status) {
   outbox_.Abort(ToGrpcStatus(status, kDrafterOrigin));
 }
 
-void SpeculateReactor::OnWriteDone(bool ok) { outbox_.OnWriteDone(ok); }
+void SpeculateReactor::OnWriteDone(bool ok) {
+  outbox_.OnWriteDone(ok);
+  std::lock_guard lock(mutex_);
+  changed_.notify_all();
+}
 
 void SpeculateReactor::OnCancel() {
   EndWith(absl::CancelledError("the call was cancelled or its deadline passed"));
@@ -86,6 +91,7 @@ void SpeculateReactor::EndWith(const absl::Status& status) {
   if (stream_ != nullptr) {
     stream_->Cancel();
   }
+  changed_.notify_all();
 }
 
 void SpeculateReactor::OnState(SpeculationState state, int prompt_tokens_done) {
@@ -100,10 +106,19 @@ void SpeculateReactor::OnState(SpeculationState state, int prompt_tokens_done) {
   }
 }
 
+// The loop's thread waits for a slow reader, so that a busy moment of the coordinator costs time and not the
+// stream.
 void SpeculateReactor::OnTokens(RoundTokens tokens) {
-  if (!outbox_.PushResult(EncodeTokensMessage(tokens))) {
-    EndWith(ErrorWithReason(absl::StatusCode::kResourceExhausted, reason::kSlowReader,
-                            "the reader left 4 messages or 2 MiB unread"));
+  v1::SpeculateResponse message = EncodeTokensMessage(tokens);
+  const auto patience = Clock::now() + kReaderPatience;
+  std::unique_lock lock(mutex_);
+  while (!end_.has_value() && !outbox_.PushResult(std::move(message))) {
+    if (changed_.wait_until(lock, patience) == std::cv_status::timeout) {
+      lock.unlock();
+      EndWith(ErrorWithReason(absl::StatusCode::kResourceExhausted, reason::kSlowReader,
+                              "the reader left 4 messages or 2 MiB unread"));
+      return;
+    }
   }
 }
 

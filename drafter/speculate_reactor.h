@@ -1,5 +1,6 @@
 #pragma once
 
+#include <condition_variable>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -59,6 +60,7 @@ class SpeculateReactor final : public grpc::ServerWriteReactor<v1::SpeculateResp
   ServerOutbox<v1::SpeculateResponse> outbox_;
 
   std::mutex mutex_;
+  std::condition_variable changed_;   // a write is done, or the end is decided
   VerifierStream* stream_ = nullptr;  // while the loop runs
   std::optional<absl::Status> end_;   // decided from outside the loop; the first one counts
   SpeculationState state_ = SpeculationState::kQueued;

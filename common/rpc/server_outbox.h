@@ -14,8 +14,9 @@ namespace arborist {
 
 // The one writer of a server stream. It gates every StartWrite on the completion of the previous one (a
 // client's answer can overtake OnWriteDone; gRPC 1.51 then aborts the process), bounds what waits, and calls
-// Finish once, never while a write is in flight. Thread-safe; never calls `write` or `finish` under its
-// mutex.
+// Finish once, never while a write is in flight. Thread-safe. `write` runs under its mutex: gRPC never runs a
+// reaction on the stack of the call that starts an operation. `finish` runs outside of it, as the reactor may
+// be gone a moment later.
 //
 // Three kinds of messages, in this order of precedence: results (bounded), a sign of life (only the newest is
 // kept) and bulk (sent when nothing else waits; its producer bounds it).
@@ -36,8 +37,9 @@ class ServerOutbox {
                std::function<void(const grpc::Status&)> finish)
       : bounds_(bounds), merge_(std::move(merge)), write_(std::move(write)), finish_(std::move(finish)) {}
 
-  // False: the reader is too slow and the message is dropped; the caller ends the stream by Abort.
-  bool PushResult(Message message) {
+  // False: the reader is slow, and the message is left as it was; the caller waits for an OnWriteDone or ends
+  // the stream by Abort.
+  bool PushResult(Message&& message) {
     std::unique_lock lock(mutex_);
     if (end_.has_value()) {
       return true;  // nobody waits for it any more
@@ -113,7 +115,7 @@ class ServerOutbox {
     Pump(lock);
   }
 
-  // Releases the lock; may be the last thing that touches this object.
+  // Under the lock; when it ends the stream, it releases it and is the last thing that touches this object.
   void Pump(std::unique_lock<std::mutex>& lock) {
     if (writing_ || finished_) {
       return;
@@ -139,7 +141,6 @@ class ServerOutbox {
       return;
     }
     writing_ = true;
-    lock.unlock();
     write_(&in_flight_);
   }
 

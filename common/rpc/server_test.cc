@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <cstdlib>
 #include <filesystem>
 #include <string>
 #include <thread>
@@ -171,11 +172,17 @@ TEST_F(RpcServerTest, DrainLetsARunningWatchEndAndRefusesNewCalls) {
   server_->SetServing(kVerifierServiceName, true);  // does nothing
 }
 
-TEST(TerminationSignalTest, WaitReturnsTheSignal) {
-  TerminationSignal signal;
-  std::thread sender([] { kill(getpid(), SIGTERM); });
-  EXPECT_EQ(signal.Wait(), SIGTERM);
-  sender.join();
+// In a process of its own: here other threads that do not block the signal are running already.
+TEST(TerminationSignalDeathTest, WaitReturnsTheSignal) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto process = [] {
+    TerminationSignal signal;
+    std::thread sender([] { kill(getpid(), SIGTERM); });
+    const int received = signal.Wait();
+    sender.join();
+    std::_Exit(received == SIGTERM ? 0 : 1);
+  };
+  EXPECT_EXIT(process(), ::testing::ExitedWithCode(0), "");
 }
 
 }  // namespace
