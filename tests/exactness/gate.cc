@@ -114,11 +114,17 @@ GateRequest Gate::Request(GateSampling sampling, int index) const {
   // find.
   static constexpr int kLengths[] = {1, 2, 40, 62, 63, 64, 65, 100, 126, 127, 128, 129, 150, 190};
   const int length = kLengths[random() % std::size(kLengths)];
+  if (!world_.prompts().empty()) {
+    // The beginning of real text: enough of it that the model knows what it reads.
+    const std::vector<TokenId>& whole = world_.prompts()[random() % world_.prompts().size()];
+    const size_t least = std::min<size_t>(24, whole.size());
+    request.prompt.assign(whole.begin(), whole.begin() + least + random() % (whole.size() - least + 1));
+  }
   std::vector<TokenId> phrase;
   for (int i = 0; i < 9; ++i) {
     phrase.push_back(TokenId{static_cast<int32_t>(random() % static_cast<uint64_t>(world_.vocabulary()))});
   }
-  for (int i = 0; i < length; ++i) {
+  for (int i = 0; i < length && world_.prompts().empty(); ++i) {
     request.prompt.push_back(
         i % 18 < 9 ? phrase[i % 9]
                    : TokenId{static_cast<int32_t>(random() % static_cast<uint64_t>(world_.vocabulary()))});

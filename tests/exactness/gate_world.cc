@@ -2,9 +2,11 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/projection/projection.h"
 #include "common/threads/thread_pool.h"
+#include "common/weights/safetensors.h"
 #include "drafter/dflash_proposer.h"
 #include "drafter/ngram_proposer.h"
 #include "verifier/create_verifier.h"
@@ -82,6 +84,26 @@ absl::StatusOr<Site> MakeSite(const WorldOptions& options, std::optional<uint64_
   return site;
 }
 
+// Each prompt with its greedy continuation, so that it can be cut at many lengths.
+absl::StatusOr<std::vector<std::vector<TokenId>>> ReadPrompts(const std::string& path) {
+  std::vector<std::vector<TokenId>> prompts;
+  if (path.empty()) {
+    return prompts;
+  }
+  ASSIGN_OR_RETURN(const SafetensorsFile file, SafetensorsFile::Open(path));
+  for (int i = 0; file.Has(absl::StrCat("prompt", i, ".ids")); ++i) {
+    std::vector<TokenId> prompt;
+    for (const char* part : {".ids", ".greedy_64"}) {
+      ASSIGN_OR_RETURN(const TensorView ids, file.Find(absl::StrCat("prompt", i, part)));
+      for (int64_t at = 0; at < ids.elements(); ++at) {
+        prompt.push_back(TokenId{ids.As<int32_t>()[at]});
+      }
+    }
+    prompts.push_back(std::move(prompt));
+  }
+  return prompts;
+}
+
 class World : public GateWorld {
  public:
   static absl::StatusOr<std::unique_ptr<World>> Make(const WorldOptions& options) {
@@ -95,6 +117,7 @@ class World : public GateWorld {
     ASSIGN_OR_RETURN(world->dflash_, DFlashProposer::Create({.drafter_directory = options.drafter,
                                                              .target_directory = options.target},
                                                             kernels::CpuKernels(), *world->draft_threads_));
+    ASSIGN_OR_RETURN(world->prompts_, ReadPrompts(options.prompts));
     ASSIGN_OR_RETURN(world->ngram_, NgramProposer::Create({.vocabulary = world->vocabulary_}));
     return world;
   }
@@ -105,6 +128,7 @@ class World : public GateWorld {
   drafter::Proposer& dflash() override { return *dflash_; }
   drafter::Proposer& ngram() override { return *ngram_; }
   int vocabulary() const override { return vocabulary_; }
+  const std::vector<std::vector<TokenId>>& prompts() const override { return prompts_; }
 
  private:
   Site here_;
@@ -114,6 +138,7 @@ class World : public GateWorld {
   std::unique_ptr<DFlashProposer> dflash_;
   std::unique_ptr<NgramProposer> ngram_;
   int vocabulary_ = 0;
+  std::vector<std::vector<TokenId>> prompts_;
 };
 
 }  // namespace

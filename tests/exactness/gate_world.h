@@ -23,6 +23,9 @@ struct WorldOptions {
   int max_rows = 160;  // small, so that mixed steps are cut into several
   int prefill_chunk = 48;
   uint64_t cut_seed = 1;
+  // A file with real prompts (prompt<i>.ids and prompt<i>.greedy_64), or empty: prompts are random tokens
+  // with a repeated phrase.
+  std::string prompts = {};
   // Planted faults: a backend with single entries replaced (null: the CPU backend), and a hand in every
   // step's input.
   const kernels::KernelSet* kernels = nullptr;
@@ -43,6 +46,8 @@ class GateWorld {
   virtual drafter::Proposer& dflash() = 0;
   virtual drafter::Proposer& ngram() = 0;
   virtual int vocabulary() const = 0;
+  // Prompts to choose from; empty: the gate makes random ones.
+  virtual const std::vector<std::vector<TokenId>>& prompts() const = 0;
 };
 
 }  // namespace arborist::tests

@@ -25,12 +25,15 @@ struct Arguments {
   uint64_t seed = static_cast<uint64_t>(std::time(nullptr) / 86400);
   std::string target;
   std::string drafter;
+  std::string prompts;
 };
 
 Arguments Parse(int argc, char** argv) {
   Arguments arguments;
   const char* source = std::getenv("ARBORIST_SOURCE_DIR");
-  const std::string pair = std::string(source != nullptr ? source : ".") + "/deploy/models/arborist-tiny";
+  const std::string root = source != nullptr ? source : ".";
+  const std::string pair = root + "/deploy/models/arborist-tiny";
+  arguments.prompts = root + "/tests/golden/pair/golden.safetensors";
   arguments.target = pair + "/target";
   arguments.drafter = pair + "/drafter";
   for (int i = 1; i < argc; ++i) {
@@ -84,8 +87,7 @@ int Main(int argc, char** argv) {
   const auto world = GateWorld::Create({.target = arguments.target,
                                         .drafter = arguments.drafter,
                                         .cut_seed = arguments.seed,
-                                        .kernels = nullptr,
-                                        .tamper = nullptr});
+                                        .prompts = arguments.prompts});
   if (!world.ok()) {
     std::fprintf(stderr, "%s\n", world.status().ToString().c_str());
     return 1;
