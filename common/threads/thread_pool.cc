@@ -25,8 +25,7 @@ void Pause() {
 }
 
 // Returns once `word` is no longer `old`: spins, then sleeps until the writer notifies.
-template <typename T>
-void AwaitChange(const std::atomic<T>& word, T old) {
+void AwaitChange(const std::atomic<uint32_t>& word, uint32_t old) {
   for (int spin = 0; word.load(std::memory_order_acquire) == old; ++spin) {
     if (spin < kSpins) {
       Pause();
@@ -36,10 +35,13 @@ void AwaitChange(const std::atomic<T>& word, T old) {
   }
 }
 
-// A worker's order book, on a cache line of its own: only the workers that a loop needs are called, so the
-// others sleep on and never look at a loop that is not theirs.
-struct alignas(64) Orders {
-  std::atomic<uint32_t> calls{0};  // bumped once for every loop of this worker, and once to stop
+// What a worker is asked to do, on a cache line of its own.
+constexpr uint32_t kIdle = 0;
+constexpr uint32_t kCalled = 1;   // by the caller: a part waits
+constexpr uint32_t kStarted = 2;  // by the worker: it runs the part
+constexpr uint32_t kStop = 3;
+struct alignas(64) Order {
+  std::atomic<uint32_t> word{kIdle};
 };
 
 }  // namespace
@@ -47,34 +49,41 @@ struct alignas(64) Orders {
 struct ThreadPool::State {
   explicit State(int threads) : orders(static_cast<size_t>(threads)) {}
 
-  std::vector<Orders> orders;   // [threads]; the caller's is unused
-  std::atomic<int> running{0};  // called workers that have not finished yet
-  std::atomic<bool> stop{false};
-  // The loop. Written before `calls` is bumped (release) and read after (acquire); written again only after
-  // `running` was seen at 0, that is after every reader is done.
+  std::vector<Order> orders;  // [threads]; the caller's is unused
+  // The loop. Written before a word becomes kCalled (release); read by workers whose exchange to kStarted
+  // succeeded (acquire); written again only after each of those is kIdle.
   int64_t count = 0;
   int parts = 0;
   RangeFunction function = nullptr;
   const void* body = nullptr;
   std::vector<std::thread> workers;
 
-  void Call(int worker) {
-    orders[static_cast<size_t>(worker)].calls.fetch_add(1, std::memory_order_release);
-    orders[static_cast<size_t>(worker)].calls.notify_one();
+  std::atomic<uint32_t>& Word(int worker) { return orders[static_cast<size_t>(worker)].word; }
+
+  void Tell(int worker, uint32_t what) {
+    Word(worker).store(what, std::memory_order_release);
+    Word(worker).notify_one();
+  }
+
+  // Takes a called part; only one of worker and caller can.
+  bool Take(int part, uint32_t next) {
+    uint32_t called = kCalled;
+    return Word(part).compare_exchange_strong(called, next, std::memory_order_acquire,
+                                              std::memory_order_relaxed);
   }
 
   void RunPart(int part) const { function(body, count * part / parts, count * (part + 1) / parts, part); }
 
   void WorkerLoop(int worker) {
-    const std::atomic<uint32_t>& calls = orders[static_cast<size_t>(worker)].calls;
-    for (uint32_t seen = 0;; ++seen) {  // one call at a time: the next comes only after this one is done
-      AwaitChange(calls, seen);
-      if (stop.load(std::memory_order_relaxed)) {
+    std::atomic<uint32_t>& word = Word(worker);
+    while (true) {
+      AwaitChange(word, kIdle);
+      if (word.load(std::memory_order_relaxed) == kStop) {
         return;
       }
-      RunPart(worker);
-      if (running.fetch_sub(1, std::memory_order_acq_rel) == 1) {
-        running.notify_one();
+      if (Take(worker, kStarted)) {
+        RunPart(worker);
+        Tell(worker, kIdle);
       }
     }
   }
@@ -89,9 +98,8 @@ ThreadPool::ThreadPool(int threads) : threads_(threads) {
 }
 
 ThreadPool::~ThreadPool() {
-  state_->stop.store(true, std::memory_order_relaxed);
   for (int worker = 1; worker < threads_; ++worker) {
-    state_->Call(worker);
+    state_->Tell(worker, kStop);
   }
   for (std::thread& worker : state_->workers) {
     worker.join();
@@ -111,13 +119,17 @@ void ThreadPool::Run(int64_t count, int64_t grain, RangeFunction function, const
   state_->parts = parts;
   state_->function = function;
   state_->body = body;
-  state_->running.store(parts - 1, std::memory_order_relaxed);
   for (int worker = 1; worker < parts; ++worker) {
-    state_->Call(worker);
+    state_->Tell(worker, kCalled);
   }
   state_->RunPart(0);
-  for (int left = 0; (left = state_->running.load(std::memory_order_acquire)) != 0;) {
-    AwaitChange(state_->running, left);
+  for (int part = 1; part < parts; ++part) {
+    if (state_->Take(part, kIdle)) {
+      state_->RunPart(part);
+    }
+  }
+  for (int worker = 1; worker < parts; ++worker) {
+    AwaitChange(state_->Word(worker), kStarted);
   }
 }
 

@@ -10,7 +10,8 @@ namespace arborist {
 // give each output element to exactly one index of the loop.
 //
 // One caller at a time (the owner's thread takes part as worker 0). Idle workers spin for some microseconds,
-// then sleep on a futex, so a process that waits for its peer leaves its cores to it.
+// then sleep on a futex, so a process that waits for its peer leaves its cores to it. A part that its worker
+// has not started (asleep, or without a core) is run by the caller, so a busy machine costs little.
 class ThreadPool {
  public:
   // threads >= 1, the calling thread included.

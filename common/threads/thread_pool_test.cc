@@ -59,16 +59,37 @@ TEST(ThreadPoolTest, RangesHoldAtLeastTheGrainUnlessTheLoopIsSmaller) {
   }
 }
 
-TEST(ThreadPoolTest, AllThreadsTakePartInALargeLoop) {
+TEST(ThreadPoolTest, AllThreadsTakePartInALongLoop) {
   ThreadPool pool(3);
   std::vector<std::thread::id> ids(3);
+  std::atomic<int> started{0};
   pool.ParallelFor(3, 1, [&](int64_t, int64_t, int worker) {
     ids.at(static_cast<size_t>(worker)) = std::this_thread::get_id();
+    ++started;
+    while (started < 3) {  // returns only once all three run at the same time
+      std::this_thread::yield();
+    }
   });
   EXPECT_EQ(ids[0], std::this_thread::get_id());
   EXPECT_NE(ids[1], ids[0]);
   EXPECT_NE(ids[2], ids[0]);
   EXPECT_NE(ids[2], ids[1]);
+}
+
+TEST(ThreadPoolTest, TheCallerRunsPartsThatASleepingWorkerHasNotStarted) {
+  ThreadPool pool(2);
+  int by_caller = 0;
+  for (int loop = 0; loop < 200; ++loop) {
+    std::this_thread::sleep_for(std::chrono::microseconds(200));
+    std::thread::id id;
+    pool.ParallelFor(2, 1, [&](int64_t, int64_t, int worker) {
+      if (worker == 1) {
+        id = std::this_thread::get_id();
+      }
+    });
+    by_caller += id == std::this_thread::get_id();
+  }
+  EXPECT_GT(by_caller, 0);  // waking takes microseconds, the caller's own part none
 }
 
 TEST(ThreadPoolTest, ALoopBelowTwoGrainsStaysOnTheCaller) {

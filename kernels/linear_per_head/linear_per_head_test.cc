@@ -5,6 +5,7 @@
 
 #include "gtest/gtest.h"
 #include "kernels/testing/compare.h"
+#include "kernels/testing/lane_dot.h"
 #include "kernels/testing/random_tensor.h"
 
 namespace arborist::kernels {
@@ -43,6 +44,13 @@ TEST(LinearPerHeadTest, StridedHeadsAgreeWithTheOracleAndTheGapsStayUntouched) {
         EXPECT_TRUE(Close(got, want, 3e-6));  // NaN gaps must still be there
         first = first.empty() ? got : first;
         EXPECT_TRUE(SameBits(got, first));
+        for (int64_t i = 0; i < rows * kHeads * kOutputs; ++i) {  // any number of rows: the definition's bits
+          const int64_t row = i / (kHeads * kOutputs);
+          const int64_t head = i / kOutputs % kHeads;
+          const float* in = x.data() + row * args.x_row_stride + head * args.x_head_stride;
+          ASSERT_EQ(got[row * args.out_row_stride + head * args.out_head_stride + i % kOutputs],
+                    LaneDot(in, weight.view(), head * kOutputs + i % kOutputs, 0, kInputs));
+        }
       });
     }
   }
