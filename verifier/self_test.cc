@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <random>
 #include <string>
 #include <utility>
@@ -137,13 +136,10 @@ absl::StatusOr<RowResult> SelfTest::EndOfChunk(std::span<const int32_t> own, int
 
 absl::Status SelfTest::Compare(const RowResult& alone, const RowResult& other,
                                const std::string& where) const {
-  const auto differ = [](const std::vector<std::byte>& a, const std::vector<std::byte>& b) {
-    return a.size() != b.size() || std::memcmp(a.data(), b.data(), a.size()) != 0;
-  };
-  const char* what = differ(alone.cache, other.cache)                              ? "K/V"
-                     : differ(alone.taps, other.taps)                              ? "taps"
-                     : !other.logits.empty() && differ(alone.logits, other.logits) ? "logits"
-                                                                                   : nullptr;
+  const char* what = alone.cache != other.cache                              ? "K/V"
+                     : alone.taps != other.taps                              ? "taps"
+                     : !other.logits.empty() && alone.logits != other.logits ? "logits"
+                                                                             : nullptr;
   if (what == nullptr) {
     return absl::OkStatus();
   }
