@@ -1,4 +1,5 @@
 #include <cmath>
+#include <future>
 
 #include "verifier/testing/service_fixture.h"
 
@@ -98,12 +99,17 @@ TEST_F(VerifierServiceTest, ManyFeatureChunksDoNotHoldUpResults) {
   stream.Send(OpenRequest());
   ASSERT_TRUE(stream.AwaitReady());
   SequenceSink* sink = fake_.last_sink();
-  fake_.Post([sink] {
-    for (int i = 0; i < 100; ++i) {
+  std::promise<void> pushed;
+  fake_.Post([sink, &pushed] {
+    for (int i = 0; i < 400; ++i) {
       sink->OnFeatures(0, 1, std::vector<uint16_t>(32 << 10));
     }
+    Committed committed;
+    committed.tokens = {TokenId{7}};
+    sink->OnCommitted(std::move(committed));
+    pushed.set_value();
   });
-  stream.Send(TreeRequest(1, 6));
+  pushed.get_future().wait();  // nothing is read meanwhile, so most chunks still wait
   int chunks = 0;
   int chunks_before_result = -1;
   v1::VerifyResponse response;
@@ -113,10 +119,10 @@ TEST_F(VerifierServiceTest, ManyFeatureChunksDoNotHoldUpResults) {
       chunks_before_result = chunks;
     }
   }
-  EXPECT_EQ(chunks, 100);
-  // What gRPC has already taken cannot be overtaken; most of the rest can.
+  ASSERT_EQ(chunks, 400) << stream.End();
+  // What gRPC has already taken cannot be overtaken; the rest is.
   EXPECT_GE(chunks_before_result, 0);
-  EXPECT_LT(chunks_before_result, 90);
+  EXPECT_LT(chunks_before_result, 390);
 }
 
 TEST_F(VerifierServiceTest, ProgressComesWhileNothingElseHappens) {
