@@ -94,35 +94,40 @@ TEST_F(VerifierServiceTest, ReaderThatTakesNothingIsEndedAndItsPagesAreFree) {
   ExpectError(stream.End(), absl::StatusCode::kResourceExhausted, "SLOW_READER", "unread");
 }
 
-TEST_F(VerifierServiceTest, ManyFeatureChunksDoNotHoldUpResults) {
-  Stream stream(*stub_);
-  stream.Send(OpenRequest());
-  ASSERT_TRUE(stream.AwaitReady());
-  SequenceSink* sink = fake_.last_sink();
-  std::promise<void> pushed;
-  fake_.Post([sink, &pushed] {
-    for (int i = 0; i < 400; ++i) {
-      sink->OnFeatures(0, 1, std::vector<uint16_t>(32 << 10));
+// Many times, because a transfer to a late reader once stood still for 10 s in one of five runs.
+TEST_F(VerifierServiceTest, ManyFeatureChunksNeitherStallNorHoldUpResults) {
+  for (int run = 0; run < 20; ++run) {
+    Stream stream(*stub_);
+    stream.Send(OpenRequest("bulk" + std::to_string(run)));
+    ASSERT_TRUE(stream.AwaitReady());
+    SequenceSink* sink = fake_.last_sink();
+    std::promise<void> pushed;
+    fake_.Post([sink, &pushed] {
+      for (int i = 0; i < 100; ++i) {
+        sink->OnFeatures(0, 1, std::vector<uint16_t>(32 << 10));
+      }
+      Committed committed;
+      committed.tokens = {TokenId{7}};
+      sink->OnCommitted(std::move(committed));
+      pushed.set_value();
+    });
+    pushed.get_future().wait();  // nothing is read meanwhile, so most chunks still wait
+    const auto begin = Clock::now();
+    int chunks = 0;
+    int chunks_before_result = -1;
+    v1::VerifyResponse response;
+    while (chunks < 100 && stream.Read(response)) {
+      chunks += response.has_features() ? 1 : 0;
+      if (response.has_committed()) {
+        chunks_before_result = chunks;
+      }
     }
-    Committed committed;
-    committed.tokens = {TokenId{7}};
-    sink->OnCommitted(std::move(committed));
-    pushed.set_value();
-  });
-  pushed.get_future().wait();  // nothing is read meanwhile, so most chunks still wait
-  int chunks = 0;
-  int chunks_before_result = -1;
-  v1::VerifyResponse response;
-  while (chunks < 100 && stream.Read(response)) {
-    chunks += response.has_features() ? 1 : 0;
-    if (response.has_committed()) {
-      chunks_before_result = chunks;
-    }
+    ASSERT_EQ(chunks, 100) << stream.End();
+    // What gRPC has already taken, a window of it, cannot be overtaken; the rest is.
+    EXPECT_GE(chunks_before_result, 0);
+    EXPECT_LT(chunks_before_result, 60);
+    EXPECT_LT(Clock::now() - begin, std::chrono::seconds(5));
   }
-  ASSERT_EQ(chunks, 400) << stream.End();
-  // What gRPC has already taken cannot be overtaken; the rest is.
-  EXPECT_GE(chunks_before_result, 0);
-  EXPECT_LT(chunks_before_result, 390);
 }
 
 TEST_F(VerifierServiceTest, ProgressComesWhileNothingElseHappens) {

@@ -9,6 +9,10 @@
 namespace arborist {
 
 inline constexpr int kDefaultMaxMessageBytes = 16 << 20;
+// Flow-control window of a stream, the same on both ends and fixed. gRPC 1.51 would tune it by probing the
+// bandwidth, but in one of five bulk transfers to a reader that came late it then sent no window update
+// before its next probe: the stream stood still for 10 s.
+inline constexpr int kStreamWindowBytes = 1 << 20;
 
 // "unix:/path" or "host:port"; `field` names it in the error.
 absl::Status ValidateAddress(const std::string& field, const std::string& address);
