@@ -73,20 +73,14 @@ absl::StatusOr<CommandLine> ReadCommandLine(int argc, const char* const* argv) {
   std::string path;
   v1::CoordinatorConfig over;  // what flags say
   FlagSet flags("usage: arborist-coordinator [--config FILE] [flags]");
-  const auto text = [&](const char* name, const char* help, std::function<void(const std::string&)> apply) {
-    flags.Add(name, help, [apply = std::move(apply)](const std::string& value) {
-      apply(value);
-      return absl::OkStatus();
-    });
-  };
-  text("config", "CoordinatorConfig as textproto", [&](const std::string& v) { path = v; });
-  text("listen", "unix:/path or host:port; may be repeated",
-       [&](const std::string& v) { over.mutable_rpc()->add_listen(v); });
-  text("verifier", "address of a verifier, best first; may be repeated",
-       [&](const std::string& v) { over.add_verifiers(v); });
-  text("drafter", "address of a drafter, best first; may be repeated",
-       [&](const std::string& v) { over.add_drafters(v); });
-  text("tokenizer", "directory of the model", [&](const std::string& v) { over.set_tokenizer(v); });
+  flags.AddText("config", "CoordinatorConfig as textproto", [&](const std::string& v) { path = v; });
+  flags.AddText("listen", "unix:/path or host:port; may be repeated",
+                [&](const std::string& v) { over.mutable_rpc()->add_listen(v); });
+  flags.AddText("verifier", "address of a verifier, best first; may be repeated",
+                [&](const std::string& v) { over.add_verifiers(v); });
+  flags.AddText("drafter", "address of a drafter, best first; may be repeated",
+                [&](const std::string& v) { over.add_drafters(v); });
+  flags.AddText("tokenizer", "directory of the model", [&](const std::string& v) { over.set_tokenizer(v); });
   flags.AddInteger("max-requests", "the most requests at once", 1, 65536,
                    [&](int64_t v) { over.set_max_requests(static_cast<int32_t>(v)); });
   flags.AddInteger("peer-silence-ms", "silence after which a peer is unusable", 50, 600000,

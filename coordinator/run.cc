@@ -7,6 +7,7 @@
 #include "common/base/status_macros.h"
 #include "common/rpc/heartbeat.h"
 #include "common/rpc/protocol.h"
+#include "common/rpc/run_service.h"
 #include "common/rpc/server.h"
 #include "coordinator/config.h"
 #include "coordinator/drafter_client.h"
@@ -61,21 +62,7 @@ absl::Status Serve(const Config& config, TerminationSignal& signal) {
 }  // namespace
 
 int RunProcess(int argc, const char* const* argv) {
-  TerminationSignal signal;  // before any thread
-  const absl::StatusOr<CommandLine> line = ReadCommandLine(argc, argv);
-  if (!line.ok()) {
-    std::fprintf(stderr, "arborist-coordinator: %s\n", std::string(line.status().message()).c_str());
-    return 2;
-  }
-  if (!line->help.empty()) {
-    std::fputs(line->help.c_str(), stdout);
-    return 0;
-  }
-  if (const absl::Status status = Serve(line->config, signal); !status.ok()) {
-    std::fprintf(stderr, "arborist-coordinator: %s\n", std::string(status.message()).c_str());
-    return 1;
-  }
-  return 0;
+  return RunService("arborist-coordinator", argc, argv, ReadCommandLine, Serve);
 }
 
 }  // namespace arborist::coordinator

@@ -121,18 +121,13 @@ absl::StatusOr<CommandLine> ReadCommandLine(int argc, const char* const* argv) {
   bool help = false;
   v1::DrafterConfig over;
   FlagSet flags("usage: arborist-drafter --config FILE [flags]; see DrafterConfig in config.proto");
-  const auto text = [&flags](const char* name, const char* about, auto apply) {
-    flags.Add(name, about, [apply](const std::string& value) {
-      apply(value);
-      return absl::OkStatus();
-    });
-  };
-  text("config", "textproto file", [&](const std::string& v) { path = v; });
-  text("listen", "unix:/path or host:port; may be repeated",
-       [&](const std::string& v) { over.mutable_rpc()->add_listen(v); });
-  text("verifier", "address of the verifier", [&](const std::string& v) { over.set_verifier(v); });
-  text("model", "directory of the DFlash checkpoint", [&](const std::string& v) { over.set_model(v); });
-  text("target", "directory of the target model", [&](const std::string& v) { over.set_target(v); });
+  flags.AddText("config", "textproto file", [&](const std::string& v) { path = v; });
+  flags.AddText("listen", "unix:/path or host:port; may be repeated",
+                [&](const std::string& v) { over.mutable_rpc()->add_listen(v); });
+  flags.AddText("verifier", "address of the verifier", [&](const std::string& v) { over.set_verifier(v); });
+  flags.AddText("model", "directory of the DFlash checkpoint",
+                [&](const std::string& v) { over.set_model(v); });
+  flags.AddText("target", "directory of the target model", [&](const std::string& v) { over.set_target(v); });
   flags.Add("proposer", "dflash or ngram", [&](const std::string& v) { return SetProposer(v, over); });
   flags.Add("device", "cpu or cuda", [&](const std::string& v) { return SetDevice(v, over); });
   flags.AddInteger("threads", "compute threads", 1, 1024, [&](int64_t v) { over.set_threads(v); });

@@ -67,19 +67,13 @@ absl::StatusOr<CommandLine> ReadCommandLine(int argc, const char* const* argv) {
   bool help = false;
   v1::VerifierConfig over;
   FlagSet flags("usage: arborist-verifier --config FILE [flags]; see VerifierConfig in config.proto");
-  const auto text = [&flags](const char* name, const char* about, auto apply) {
-    flags.Add(name, about, [apply](const std::string& value) {
-      apply(value);
-      return absl::OkStatus();
-    });
-  };
-  text("config", "textproto file", [&](const std::string& v) { path = v; });
-  text("listen", "unix:/path or host:port; may be repeated",
-       [&](const std::string& v) { over.mutable_rpc()->add_listen(v); });
-  text("model", "directory of the target model", [&](const std::string& v) { over.set_model(v); });
-  text("drafter", "directory of the drafter checkpoint the feature projection comes from",
-       [&](const std::string& v) { over.set_drafter(v); });
-  text("model-name", "name in GetInfo", [&](const std::string& v) { over.set_model_name(v); });
+  flags.AddText("config", "textproto file", [&](const std::string& v) { path = v; });
+  flags.AddText("listen", "unix:/path or host:port; may be repeated",
+                [&](const std::string& v) { over.mutable_rpc()->add_listen(v); });
+  flags.AddText("model", "directory of the target model", [&](const std::string& v) { over.set_model(v); });
+  flags.AddText("drafter", "directory of the drafter checkpoint the feature projection comes from",
+                [&](const std::string& v) { over.set_drafter(v); });
+  flags.AddText("model-name", "name in GetInfo", [&](const std::string& v) { over.set_model_name(v); });
   flags.Add("device", "cpu or cuda", [&](const std::string& v) { return ReadDevice(v, over); });
   flags.AddInteger("threads", "compute threads", 1, 1024, [&](int64_t v) { over.set_threads(v); });
   flags.AddInteger("kv-pages", "KV pages of 64 positions", 1, 16777216,

@@ -10,6 +10,13 @@ void FlagSet::Add(std::string name, std::string help, std::function<absl::Status
   flags_.push_back({std::move(name), std::move(help), /*takes_value=*/true, std::move(apply)});
 }
 
+void FlagSet::AddText(std::string name, std::string help, std::function<void(const std::string&)> apply) {
+  Add(std::move(name), std::move(help), [apply = std::move(apply)](const std::string& value) {
+    apply(value);
+    return absl::OkStatus();
+  });
+}
+
 void FlagSet::AddSwitch(std::string name, std::string help, std::function<void()> apply) {
   flags_.push_back({std::move(name), std::move(help), /*takes_value=*/false,
                     [apply = std::move(apply)](const std::string&) {

@@ -18,6 +18,8 @@ class FlagSet {
 
   // `apply` gets the value and returns InvalidArgument for a bad one.
   void Add(std::string name, std::string help, std::function<absl::Status(const std::string&)> apply);
+  // Any text is a good value.
+  void AddText(std::string name, std::string help, std::function<void(const std::string&)> apply);
   void AddSwitch(std::string name, std::string help, std::function<void()> apply);
   // Decimal, the whole value, in [least, most].
   void AddInteger(std::string name, std::string help, int64_t least, int64_t most,
