@@ -1,33 +1,13 @@
-// A step allocates nothing: this program's operator new counts. (The model's own test covers its forward
+// A step allocates nothing (operator new is counted). (The model's own test covers its forward
 // pass.)
 #include <gtest/gtest.h>
 
-#include <atomic>
-#include <cstdlib>
-#include <new>
 #include <numeric>
 
+#include "kernels/testing/count_allocations.h"
 #include "verifier/step_runner.h"
 #include "verifier/testing/drive.h"
 #include "verifier/testing/fake_model.h"
-
-namespace {
-std::atomic<int64_t> allocations{0};
-}  // namespace
-
-void* operator new(std::size_t size) {
-  allocations.fetch_add(1, std::memory_order_relaxed);
-  void* block = std::malloc(size == 0 ? 1 : size);
-  if (block == nullptr) {
-    std::abort();
-  }
-  return block;
-}
-void* operator new[](std::size_t size) { return operator new(size); }
-void operator delete(void* block) noexcept { std::free(block); }
-void operator delete[](void* block) noexcept { std::free(block); }
-void operator delete(void* block, std::size_t) noexcept { std::free(block); }
-void operator delete[](void* block, std::size_t) noexcept { std::free(block); }
 
 namespace arborist::verifier {
 namespace {
@@ -70,9 +50,9 @@ TEST(StepAllocationTest, AStepOfTreesAndChunksAllocatesNothing) {
       {pages[1].table(), 0, root, no_parent, {.temperature = 1, .top_k = 20, .top_p = 0.9f, .min_p = 0.01f}}};
   const std::vector<StepChunk> chunks = {{pages[2].table(), 0, tokens}};
   for (int step = 0; step < 3; ++step) {
-    const int64_t before = allocations.load();
+    const int64_t before = kernels::testing::AllocationCount();
     const bool ok = runner.Run(trees, chunks).ok();
-    const int64_t made = allocations.load() - before;
+    const int64_t made = kernels::testing::AllocationCount() - before;
     ASSERT_TRUE(ok);
     EXPECT_EQ(made, 0);
     EXPECT_EQ(runner.outcome(0).path.size(), 2u);
