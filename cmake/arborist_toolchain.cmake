@@ -12,7 +12,7 @@ set(CMAKE_CXX_FLAGS_RELEASE "-O2")  # no -DNDEBUG: Check() and assert stay on in
 set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O1 -g1")  # the sanitizer builds: line numbers, and half the compile time
 
 # Exactness: the compiler may never fuse or reorder floating point on its own; fma is written where it is meant.
-add_compile_options(-Wall -Wextra -Werror -ffp-contract=off -fno-fast-math)
+add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Werror;-ffp-contract=off;-fno-fast-math>")
 
 if(ARBORIST_SANITIZER STREQUAL "address-undefined")
   add_compile_options(-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer)

@@ -22,6 +22,10 @@ const KernelSet& CpuKernels() {
       .tree_build = cpu::TreeBuild,
       .sample_target = cpu::SampleTarget,
       .tree_accept = cpu::TreeAccept,
+      .accepted_moves = cpu::AcceptedMoves,
+      .add_rows = cpu::AddRows,
+      .gather_rows = cpu::GatherRows,
+      .copy_rows = cpu::CopyRows,
   };
   return kSet;
 }

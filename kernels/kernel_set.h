@@ -1,5 +1,6 @@
 #pragma once
 
+#include "kernels/accepted_moves/accepted_moves.h"
 #include "kernels/block_attention_gqa/block_attention_gqa.h"
 #include "kernels/embedding_lookup/embedding_lookup.h"
 #include "kernels/feature_projection/feature_projection.h"
@@ -11,6 +12,7 @@
 #include "kernels/moe_route/moe_route.h"
 #include "kernels/rms_norm/rms_norm.h"
 #include "kernels/rope/rope.h"
+#include "kernels/row_ops/row_ops.h"
 #include "kernels/sample_target/sample_target.h"
 #include "kernels/silu_mul/silu_mul.h"
 #include "kernels/top_k_log_prob/top_k_log_prob.h"
@@ -45,9 +47,15 @@ struct KernelSet {
   Kernel<TreeBuildArgs> tree_build;
   Kernel<SampleTargetArgs> sample_target;
   Kernel<TreeAcceptArgs> tree_accept;
+  Kernel<AcceptedMovesArgs> accepted_moves;
+  Kernel<AddRowsArgs> add_rows;
+  Kernel<GatherRowsArgs> gather_rows;
+  Kernel<CopyRowsArgs> copy_rows;
 };
 
 const KernelSet& ReferenceKernels();
 const KernelSet& CpuKernels();
+// Built with CUDA only: callers take it from kernels/backend.h.
+const KernelSet& CudaKernels();
 
 }  // namespace arborist::kernels

@@ -1,8 +1,7 @@
-#include "kernels/kernel_set.h"
-
 #include <cstring>
 
 #include "gtest/gtest.h"
+#include "kernels/backend.h"
 
 namespace arborist::kernels {
 namespace {

@@ -22,6 +22,10 @@ const KernelSet& ReferenceKernels() {
       .tree_build = reference::TreeBuild,
       .sample_target = reference::SampleTarget,
       .tree_accept = reference::TreeAccept,
+      .accepted_moves = reference::AcceptedMoves,
+      .add_rows = reference::AddRows,
+      .gather_rows = reference::GatherRows,
+      .copy_rows = reference::CopyRows,
   };
   return kSet;
 }

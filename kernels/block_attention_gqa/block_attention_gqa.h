@@ -39,5 +39,8 @@ absl::Status BlockAttentionGqa(const BlockAttentionGqaArgs& args, StreamView str
 namespace cpu {
 absl::Status BlockAttentionGqa(const BlockAttentionGqaArgs& args, StreamView stream);
 }
+namespace cuda {
+absl::Status BlockAttentionGqa(const BlockAttentionGqaArgs& args, StreamView stream);
+}
 
 }  // namespace arborist::kernels

@@ -23,5 +23,8 @@ absl::Status EmbeddingLookup(const EmbeddingLookupArgs& args, StreamView stream)
 namespace cpu {
 absl::Status EmbeddingLookup(const EmbeddingLookupArgs& args, StreamView stream);
 }
+namespace cuda {
+absl::Status EmbeddingLookup(const EmbeddingLookupArgs& args, StreamView stream);
+}
 
 }  // namespace arborist::kernels

@@ -24,5 +24,8 @@ absl::Status FeatureProjection(const FeatureProjectionArgs& args, StreamView str
 namespace cpu {
 absl::Status FeatureProjection(const FeatureProjectionArgs& args, StreamView stream);
 }
+namespace cuda {
+absl::Status FeatureProjection(const FeatureProjectionArgs& args, StreamView stream);
+}
 
 }  // namespace arborist::kernels

@@ -26,5 +26,8 @@ absl::Status KvAppend(const KvAppendArgs& args, StreamView stream);
 namespace cpu {
 absl::Status KvAppend(const KvAppendArgs& args, StreamView stream);
 }
+namespace cuda {
+absl::Status KvAppend(const KvAppendArgs& args, StreamView stream);
+}
 
 }  // namespace arborist::kernels

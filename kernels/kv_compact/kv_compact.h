@@ -34,5 +34,8 @@ absl::Status KvCompact(const KvCompactArgs& args, StreamView stream);
 namespace cpu {
 absl::Status KvCompact(const KvCompactArgs& args, StreamView stream);
 }
+namespace cuda {
+absl::Status KvCompact(const KvCompactArgs& args, StreamView stream);
+}
 
 }  // namespace arborist::kernels

@@ -53,5 +53,9 @@ namespace cpu {
 absl::Status Linear(const LinearArgs& args, StreamView stream);
 absl::Status LinearRowParallel(const LinearRowParallelArgs& args, StreamView stream);
 }  // namespace cpu
+namespace cuda {
+absl::Status Linear(const LinearArgs& args, StreamView stream);
+absl::Status LinearRowParallel(const LinearRowParallelArgs& args, StreamView stream);
+}  // namespace cuda
 
 }  // namespace arborist::kernels

@@ -30,5 +30,8 @@ absl::Status LinearPerHead(const LinearPerHeadArgs& args, StreamView stream);
 namespace cpu {
 absl::Status LinearPerHead(const LinearPerHeadArgs& args, StreamView stream);
 }
+namespace cuda {
+absl::Status LinearPerHead(const LinearPerHeadArgs& args, StreamView stream);
+}
 
 }  // namespace arborist::kernels

@@ -50,5 +50,8 @@ absl::Status MoeExperts(const MoeExpertsArgs& args, StreamView stream);
 namespace cpu {
 absl::Status MoeExperts(const MoeExpertsArgs& args, StreamView stream);
 }
+namespace cuda {
+absl::Status MoeExperts(const MoeExpertsArgs& args, StreamView stream);
+}
 
 }  // namespace arborist::kernels

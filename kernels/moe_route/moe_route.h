@@ -41,5 +41,8 @@ absl::Status MoeRoute(const MoeRouteArgs& args, StreamView stream);
 namespace cpu {
 absl::Status MoeRoute(const MoeRouteArgs& args, StreamView stream);
 }
+namespace cuda {
+absl::Status MoeRoute(const MoeRouteArgs& args, StreamView stream);
+}
 
 }  // namespace arborist::kernels

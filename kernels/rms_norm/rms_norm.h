@@ -25,5 +25,8 @@ absl::Status RmsNorm(const RmsNormArgs& args, StreamView stream);
 namespace cpu {
 absl::Status RmsNorm(const RmsNormArgs& args, StreamView stream);
 }
+namespace cuda {
+absl::Status RmsNorm(const RmsNormArgs& args, StreamView stream);
+}
 
 }  // namespace arborist::kernels

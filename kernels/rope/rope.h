@@ -36,5 +36,8 @@ absl::Status Rope(const RopeArgs& args, StreamView stream);
 namespace cpu {
 absl::Status Rope(const RopeArgs& args, StreamView stream);
 }
+namespace cuda {
+absl::Status Rope(const RopeArgs& args, StreamView stream);
+}
 
 }  // namespace arborist::kernels

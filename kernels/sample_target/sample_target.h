@@ -60,5 +60,8 @@ absl::Status SampleTarget(const SampleTargetArgs& args, StreamView stream);
 namespace cpu {
 absl::Status SampleTarget(const SampleTargetArgs& args, StreamView stream);
 }
+namespace cuda {
+absl::Status SampleTarget(const SampleTargetArgs& args, StreamView stream);
+}
 
 }  // namespace arborist::kernels

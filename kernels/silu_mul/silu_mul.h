@@ -22,5 +22,8 @@ absl::Status SiluMul(const SiluMulArgs& args, StreamView stream);
 namespace cpu {
 absl::Status SiluMul(const SiluMulArgs& args, StreamView stream);
 }
+namespace cuda {
+absl::Status SiluMul(const SiluMulArgs& args, StreamView stream);
+}
 
 }  // namespace arborist::kernels

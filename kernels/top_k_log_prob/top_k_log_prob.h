@@ -41,5 +41,8 @@ absl::Status TopKLogProb(const TopKLogProbArgs& args, StreamView stream);
 namespace cpu {
 absl::Status TopKLogProb(const TopKLogProbArgs& args, StreamView stream);
 }
+namespace cuda {
+absl::Status TopKLogProb(const TopKLogProbArgs& args, StreamView stream);
+}
 
 }  // namespace arborist::kernels

@@ -33,5 +33,8 @@ absl::Status TreeAccept(const TreeAcceptArgs& args, StreamView stream);
 namespace cpu {
 absl::Status TreeAccept(const TreeAcceptArgs& args, StreamView stream);
 }
+namespace cuda {
+absl::Status TreeAccept(const TreeAcceptArgs& args, StreamView stream);
+}
 
 }  // namespace arborist::kernels

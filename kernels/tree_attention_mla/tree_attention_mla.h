@@ -63,5 +63,8 @@ absl::Status TreeAttentionMla(const TreeAttentionMlaArgs& args, StreamView strea
 namespace cpu {
 absl::Status TreeAttentionMla(const TreeAttentionMlaArgs& args, StreamView stream);
 }
+namespace cuda {
+absl::Status TreeAttentionMla(const TreeAttentionMlaArgs& args, StreamView stream);
+}
 
 }  // namespace arborist::kernels

@@ -40,5 +40,8 @@ absl::Status TreeBuild(const TreeBuildArgs& args, StreamView stream);
 namespace cpu {
 absl::Status TreeBuild(const TreeBuildArgs& args, StreamView stream);
 }
+namespace cuda {
+absl::Status TreeBuild(const TreeBuildArgs& args, StreamView stream);
+}
 
 }  // namespace arborist::kernels

@@ -1,0 +1,52 @@
+#include <cstdlib>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "common/device/device.h"
+
+namespace arborist {
+namespace {
+
+constexpr size_t kAlignment = 256;
+
+class CpuDevice final : public Device {
+ public:
+  explicit CpuDevice(ThreadPool& threads) : threads_(&threads) {}
+
+  DeviceKind kind() const override { return DeviceKind::kCpu; }
+  std::string name() const override { return "CPU"; }
+  StreamView stream() const override { return {.threads = threads_, .cuda_stream = nullptr}; }
+
+  absl::StatusOr<DeviceMemory> Allocate(size_t bytes, absl::string_view what) override {
+    const size_t size = (bytes + kAlignment) / kAlignment * kAlignment;
+    void* data = std::aligned_alloc(kAlignment, size);
+    if (data == nullptr) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat(what, ": ", bytes, " bytes, more than this machine has free"));
+    }
+    std::memset(data, 0, size);
+    allocations_.push_back({std::string(what), bytes});
+    return DeviceMemory(data, bytes, std::free);
+  }
+  absl::StatusOr<DeviceMemory> AllocateHost(size_t bytes, absl::string_view what) override {
+    return Allocate(bytes, what);
+  }
+  absl::Status Copy(void* to, const void* from, size_t bytes) override {
+    std::memcpy(to, from, bytes);
+    return absl::OkStatus();
+  }
+  absl::Status Synchronize() override { return absl::OkStatus(); }
+  absl::StatusOr<std::unique_ptr<RecordedWork>> Record(absl::FunctionRef<absl::Status()>,
+                                                       absl::string_view) override {
+    return absl::UnimplementedError("the CPU runs work at once and records none");
+  }
+
+ private:
+  ThreadPool* threads_;
+};
+
+}  // namespace
+
+std::unique_ptr<Device> OpenCpuDevice(ThreadPool& threads) { return std::make_unique<CpuDevice>(threads); }
+
+}  // namespace arborist

@@ -1,0 +1,126 @@
+#include <cuda_runtime_api.h>
+
+#include <atomic>
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "common/device/cuda_status.h"
+#include "common/device/device.h"
+
+namespace arborist {
+namespace {
+
+absl::string_view Text(cudaError_t error) { return cudaGetErrorString(error); }
+
+class CudaGraph final : public RecordedWork {
+ public:
+  CudaGraph(cudaGraphExec_t graph, cudaStream_t stream, std::string what)
+      : graph_(graph), stream_(stream), what_(std::move(what)) {}
+  ~CudaGraph() override { cudaGraphExecDestroy(graph_); }
+  absl::Status Start() override { return CudaStatus(cudaGraphLaunch(graph_, stream_), what_); }
+
+ private:
+  cudaGraphExec_t graph_;
+  cudaStream_t stream_;
+  std::string what_;
+};
+
+class CudaDevice final : public Device {
+ public:
+  CudaDevice(int index, size_t limit, std::string name, cudaStream_t stream)
+      : index_(index), left_(limit), name_(std::move(name)), stream_(stream) {}
+  ~CudaDevice() override { cudaStreamDestroy(stream_); }
+
+  DeviceKind kind() const override { return DeviceKind::kCuda; }
+  std::string name() const override { return name_; }
+  StreamView stream() const override { return {.threads = nullptr, .cuda_stream = stream_}; }
+
+  absl::StatusOr<DeviceMemory> Allocate(size_t bytes, absl::string_view what) override {
+    RETURN_IF_ERROR(Use());
+    if (bytes > left_) {
+      return absl::ResourceExhaustedError(absl::StrCat(what, ": ", bytes, " bytes wanted, ", left_,
+                                                       " left of this process's share of the GPU's memory"));
+    }
+    void* data = nullptr;
+    RETURN_IF_ERROR(
+        CudaStatus(cudaMalloc(&data, bytes + (bytes == 0)), absl::StrCat(what, ", ", bytes, " bytes")));
+    DeviceMemory memory(data, bytes, [](void* block) { cudaFree(block); });
+    RETURN_IF_ERROR(CudaStatus(cudaMemsetAsync(data, 0, bytes, stream_), what));
+    left_ -= bytes;
+    allocations_.push_back({std::string(what), bytes});
+    return memory;
+  }
+
+  absl::StatusOr<DeviceMemory> AllocateHost(size_t bytes, absl::string_view what) override {
+    RETURN_IF_ERROR(Use());
+    void* data = nullptr;
+    RETURN_IF_ERROR(CudaStatus(cudaMallocHost(&data, bytes + (bytes == 0)),
+                               absl::StrCat(what, ", ", bytes, " bytes of page-locked memory")));
+    return DeviceMemory(data, bytes, [](void* block) { cudaFreeHost(block); });
+  }
+
+  absl::Status Copy(void* to, const void* from, size_t bytes) override {
+    return CudaStatus(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_), "copy");
+  }
+
+  absl::Status Synchronize() override { return CudaStatus(cudaStreamSynchronize(stream_), "device work"); }
+
+  absl::StatusOr<std::unique_ptr<RecordedWork>> Record(absl::FunctionRef<absl::Status()> work,
+                                                       absl::string_view what) override {
+    RETURN_IF_ERROR(Use());
+    RETURN_IF_ERROR(CudaStatus(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), what));
+    const absl::Status enqueued = work();
+    cudaGraph_t graph = nullptr;
+    const cudaError_t ended = cudaStreamEndCapture(stream_, &graph);
+    RETURN_IF_ERROR(enqueued);
+    RETURN_IF_ERROR(CudaStatus(ended, what));
+    cudaGraphExec_t executable = nullptr;
+    const cudaError_t instantiated = cudaGraphInstantiate(&executable, graph, 0);
+    cudaGraphDestroy(graph);
+    RETURN_IF_ERROR(CudaStatus(instantiated, what));
+    return std::make_unique<CudaGraph>(executable, stream_, std::string(what));
+  }
+
+ private:
+  // The caller's thread may have another device current.
+  absl::Status Use() { return CudaStatus(cudaSetDevice(index_), "cudaSetDevice"); }
+
+  int index_;
+  size_t left_;
+  std::string name_;
+  cudaStream_t stream_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Device>> OpenCudaDevice(const CudaDeviceOptions& options) {
+  int count = 0;
+  const cudaError_t counted = cudaGetDeviceCount(&count);
+  if (counted != cudaSuccess || count == 0) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("device=CUDA, expected CPU: no CUDA device (",
+                     counted == cudaSuccess ? "none is installed" : Text(counted), ")"));
+  }
+  if (options.index < 0 || options.index >= count) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("cuda_device=", options.index, ", expected an index in [0, ", count, ")"));
+  }
+  cudaDeviceProp properties;
+  RETURN_IF_ERROR(CudaStatus(cudaGetDeviceProperties(&properties, options.index), "cudaGetDeviceProperties"));
+  RETURN_IF_ERROR(CudaStatus(cudaSetDevice(options.index), "cudaSetDevice"));
+  size_t free = 0, total = 0;
+  RETURN_IF_ERROR(CudaStatus(cudaMemGetInfo(&free, &total), "cudaMemGetInfo"));
+  if (options.memory_limit > free) {
+    return absl::ResourceExhaustedError(absl::StrCat("memory_limit=", options.memory_limit,
+                                                     ", expected at most ", free, ": the bytes free on GPU ",
+                                                     options.index, " (", properties.name, ")"));
+  }
+  cudaStream_t stream = nullptr;
+  RETURN_IF_ERROR(CudaStatus(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate"));
+  return std::make_unique<CudaDevice>(
+      options.index, options.memory_limit == 0 ? free : options.memory_limit,
+      absl::StrCat(properties.name, " (sm_", properties.major, properties.minor, ")"), stream);
+}
+
+}  // namespace arborist

@@ -1,0 +1,110 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "common/tensor/view.h"
+#include "common/threads/thread_pool.h"
+
+namespace arborist {
+
+enum class DeviceKind { kCpu, kCuda };
+
+// A block of a device's memory (or of page-locked host memory); frees itself. The device outlives it.
+class DeviceMemory {
+ public:
+  using Free = void (*)(void* data);
+
+  DeviceMemory() = default;
+  DeviceMemory(void* data, size_t bytes, Free free) : data_(data), bytes_(bytes), free_(free) {}
+  DeviceMemory(DeviceMemory&& other) noexcept { *this = std::move(other); }
+  DeviceMemory& operator=(DeviceMemory&& other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(bytes_, other.bytes_);
+    std::swap(free_, other.free_);
+    return *this;
+  }
+  ~DeviceMemory() {
+    if (data_ != nullptr) {
+      free_(data_);
+    }
+  }
+
+  void* data() const { return data_; }
+  size_t bytes() const { return bytes_; }
+  template <typename T>
+  T* As() const {
+    return static_cast<T*>(data_);
+  }
+
+ private:
+  void* data_ = nullptr;
+  size_t bytes_ = 0;
+  Free free_ = nullptr;
+};
+
+// Work recorded once and started many times. On the CPU it is run anew each time.
+class RecordedWork {
+ public:
+  virtual ~RecordedWork() = default;
+  // Enqueues all of it on the device's stream.
+  virtual absl::Status Start() = 0;
+};
+
+// Where a process computes: its memory, its one stream, and recorded work. Everything enqueued runs in order.
+// One thread at a time.
+class Device {
+ public:
+  // One line of the memory table that a process prints at start.
+  struct Allocation {
+    std::string what;
+    size_t bytes = 0;
+  };
+
+  virtual ~Device() = default;
+  virtual DeviceKind kind() const = 0;
+  virtual std::string name() const = 0;
+  virtual StreamView stream() const = 0;
+
+  // At least 256-byte aligned, zero-filled. More than the device or the limit holds is ResourceExhausted and
+  // names `what`, the bytes wanted and those left.
+  virtual absl::StatusOr<DeviceMemory> Allocate(size_t bytes, absl::string_view what) = 0;
+  // Host memory that the device copies from and to without a detour.
+  virtual absl::StatusOr<DeviceMemory> AllocateHost(size_t bytes, absl::string_view what) = 0;
+
+  // Enqueued; either side may be the host's. Host memory must stay as it is until the copy has run.
+  virtual absl::Status Copy(void* to, const void* from, size_t bytes) = 0;
+  // Waits until everything enqueued is done. An error that the device reported meanwhile is Internal and
+  // names the kernel where that is known; the device is unusable from then on.
+  virtual absl::Status Synchronize() = 0;
+  // Calls `work` once, which only enqueues on stream(), and keeps what it enqueued.
+  virtual absl::StatusOr<std::unique_ptr<RecordedWork>> Record(absl::FunctionRef<absl::Status()> work,
+                                                               absl::string_view what) = 0;
+
+  const std::vector<Allocation>& allocations() const { return allocations_; }
+
+ protected:
+  std::vector<Allocation> allocations_;
+};
+
+// `threads` outlives the device. Recorded work cannot be kept on the CPU: Record is Unimplemented there.
+std::unique_ptr<Device> OpenCpuDevice(ThreadPool& threads);
+
+struct CudaDeviceOptions {
+  int index = 0;
+  // Bytes that this process may take of the device, 0 = all that is free. Two processes may share a device.
+  size_t memory_limit = 0;
+};
+
+// FailedPrecondition, in one line, without a usable GPU or in a build without CUDA.
+absl::StatusOr<std::unique_ptr<Device>> OpenCudaDevice(const CudaDeviceOptions& options);
+
+}  // namespace arborist

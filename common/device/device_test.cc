@@ -1,0 +1,87 @@
+#include "common/device/device.h"
+
+#include <cstdint>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace arborist {
+namespace {
+
+using ::testing::AnyOf;
+using ::testing::HasSubstr;
+
+TEST(DeviceTest, CpuMemoryIsAlignedZeroFilledAndCounted) {
+  ThreadPool threads(1);
+  const auto device = OpenCpuDevice(threads);
+  const auto memory = device->Allocate(1000, "rows");
+  ASSERT_TRUE(memory.ok());
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(memory->data()) % 256, 0u);
+  for (size_t i = 0; i < memory->bytes(); ++i) {
+    ASSERT_EQ(memory->As<char>()[i], 0);
+  }
+  ASSERT_EQ(device->allocations().size(), 1u);
+  EXPECT_EQ(device->allocations()[0].what, "rows");
+  EXPECT_EQ(device->allocations()[0].bytes, 1000u);
+}
+
+TEST(DeviceTest, MovedMemoryHasOneOwner) {
+  ThreadPool threads(1);
+  const auto device = OpenCpuDevice(threads);
+  DeviceMemory first = *device->Allocate(16, "a");
+  void* data = first.data();
+  DeviceMemory second = std::move(first);
+  EXPECT_EQ(second.data(), data);
+  EXPECT_EQ(first.data(), nullptr);  // NOLINT: moved from, on purpose
+}
+
+TEST(DeviceTest, WithoutAGpuOneLineSaysSo) {
+  const auto device = OpenCudaDevice({});
+  if (device.ok()) {
+    GTEST_SKIP() << "skipped: this machine has a CUDA device";
+  }
+  EXPECT_EQ(device.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(device.status().message()),
+              AnyOf(HasSubstr("no CUDA device ("), HasSubstr("built without CUDA")));
+  EXPECT_EQ(device.status().message().find('\n'), absl::string_view::npos);
+}
+
+TEST(CudaDeviceTest, RecordedWorkRunsAgainWithNewInput) {
+  const auto device = OpenCudaDevice({});
+  if (!device.ok()) {
+    GTEST_SKIP() << "skipped: no CUDA device";
+  }
+  const auto host = (*device)->AllocateHost(64, "host");
+  const auto memory = (*device)->Allocate(64, "device");
+  const auto back = (*device)->AllocateHost(64, "back");
+  ASSERT_TRUE(host.ok() && memory.ok() && back.ok());
+  const auto work = (*device)->Record(
+      [&]() -> absl::Status {
+        absl::Status status = (*device)->Copy(memory->data(), host->data(), 64);
+        return status.ok() ? (*device)->Copy(back->data(), memory->data(), 64) : status;
+      },
+      "there and back");
+  ASSERT_TRUE(work.ok()) << work.status().ToString();
+  for (const char value : {'a', 'b'}) {
+    host->As<char>()[63] = value;
+    ASSERT_TRUE((*work)->Start().ok());
+    ASSERT_TRUE((*device)->Synchronize().ok());
+    EXPECT_EQ(back->As<char>()[63], value);
+  }
+}
+
+TEST(CudaDeviceTest, MoreThanTheShareIsRefusedByName) {
+  const auto device = OpenCudaDevice({.index = 0, .memory_limit = 1 << 20});
+  if (!device.ok()) {
+    GTEST_SKIP() << "skipped: no CUDA device";
+  }
+  EXPECT_TRUE((*device)->Allocate(1 << 19, "half").ok());
+  const auto more = (*device)->Allocate((1 << 19) + 1, "weights");
+  EXPECT_EQ(more.status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(more.status().message(),
+            "weights: 524289 bytes wanted, 524288 left of this process's share of the GPU's memory");
+}
+
+}  // namespace
+}  // namespace arborist
