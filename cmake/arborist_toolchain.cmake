@@ -26,6 +26,11 @@ elseif(ARBORIST_SANITIZER)
   message(FATAL_ERROR "ARBORIST_SANITIZER=${ARBORIST_SANITIZER}, expected empty, address-undefined or thread")
 endif()
 
+# Programs look for libraries beside themselves first, and so do those libraries (an rpath, not a runpath, is inherited): a
+# bundle of deploy/bundle.sh runs from any folder.
+set(CMAKE_BUILD_RPATH "$ORIGIN/../lib")
+add_link_options(-Wl,--disable-new-dtags)
+
 find_program(ARBORIST_CCACHE ccache)
 if(ARBORIST_CCACHE)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${ARBORIST_CCACHE})

@@ -10,7 +10,7 @@ packages=(
   prometheus-cpp-dev                                       # metrics
   libgtest-dev libgmock-dev libbenchmark-dev               # tests and benchmarks
 )
-[ "${1:-}" = "--with-developer-tools" ] && packages+=(clang-format-14)
+[ "${1:-}" = "--with-developer-tools" ] && packages+=(clang-format-14 git)
 
 missing=()
 for package in "${packages[@]}"; do

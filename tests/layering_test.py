@@ -81,10 +81,13 @@ def violations(path, text):
 
 
 def tracked():
-    out = subprocess.run(["git", "-C", ROOT, "ls-files", "*.h", "*.cc", "*.cu", "*.cuh"], capture_output=True, text=True)
-    if out.returncode == 0 and out.stdout:
-        return out.stdout.split()
-    found = []  # a source archive without git
+    try:
+        out = subprocess.run(["git", "-C", ROOT, "ls-files", "*.h", "*.cc", "*.cu", "*.cuh"], capture_output=True, text=True)
+        if out.returncode == 0 and out.stdout:
+            return out.stdout.split()
+    except FileNotFoundError:  # a machine without git
+        pass
+    found = []  # a source archive
     for folder, folders, files in os.walk(ROOT):
         folders[:] = [f for f in folders if not f.startswith((".", "build"))]
         found += [os.path.relpath(os.path.join(folder, f), ROOT) for f in files if f.endswith((".h", ".cc", ".cu", ".cuh"))]

@@ -1,0 +1,170 @@
+#!/usr/bin/env python3
+"""Runs the GPU tests or benches and writes tests/gpu/results/<mode>.json; see run.sh."""
+
+import datetime
+import hashlib
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BIN = pathlib.Path(os.environ.get("ARBORIST_BIN", ROOT / "build/release/bin"))
+RESULTS = pathlib.Path(os.environ.get("ARBORIST_GPU_RESULTS", ROOT / "tests/gpu/results"))
+MODE_SECONDS = 530  # every mode ends in under 9 minutes
+SANITIZERS = ("memcheck", "racecheck", "initcheck")
+
+
+def programs(kind):
+    """The names that CMake listed: cuda_tests.txt or cuda_benches.txt beside the programs."""
+    listing = BIN / f"cuda_{kind}.txt"
+    if not listing.exists():
+        sys.exit(f"{listing} is missing, expected a build with CUDA: cmake --preset release && cmake --build --preset release")
+    return [name for name in listing.read_text().split() if (BIN / name).exists()]
+
+
+def device():
+    try:
+        line = subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"], check=True,
+                              capture_output=True, text=True).stdout.splitlines()[0]
+    except (OSError, subprocess.CalledProcessError, IndexError):
+        return None
+    return line.strip()
+
+
+def commit():
+    stored = BIN / "COMMIT"
+    if stored.exists():
+        return stored.read_text().strip()
+    try:
+        return subprocess.run(["git", "-C", str(ROOT), "rev-parse", "--short=12", "HEAD"], check=True,
+                              capture_output=True, text=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+
+
+def binary_hash(names):
+    digest = hashlib.sha256()
+    for name in sorted(names):
+        digest.update((BIN / name).read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def run(command, timeout):
+    environment = dict(os.environ, ARBORIST_SOURCE_DIR=str(ROOT))
+    try:
+        done = subprocess.run([str(part) for part in command], env=environment, capture_output=True, text=True,
+                              timeout=max(1, timeout))
+        return done.returncode, done.stdout + done.stderr
+    except subprocess.TimeoutExpired as stopped:
+        output = stopped.stdout or b""
+        return 124, output.decode() if isinstance(output, bytes) else output
+
+
+def counts(report):
+    """Passed, failed and skipped test cases of one GoogleTest JSON report."""
+    passed, failed, skipped = 0, [], 0
+    for suite in report["testsuites"]:
+        for case in suite["testsuite"]:
+            name = f'{suite["name"]}.{case["name"]}'
+            if case.get("failures"):
+                failed.append(name)
+            elif case.get("result") == "SKIPPED":
+                skipped += 1
+            else:
+                passed += 1
+    return passed, failed, skipped
+
+
+def check(deadline, names, wrapper=(), extra=()):
+    rows, ok = [], True
+    for name in names:
+        with tempfile.TemporaryDirectory() as folder:
+            report = pathlib.Path(folder) / "report.json"
+            begin = time.monotonic()
+            code, output = run([*wrapper, BIN / name, f"--gtest_output=json:{report}", *extra], deadline - begin)
+            seconds = time.monotonic() - begin
+            passed, failed, skipped = counts(json.loads(report.read_text())) if report.exists() else (0, ["no report"], 0)
+        rows.append({"program": name, "exit": code, "passed": passed, "failed": failed, "skipped": skipped,
+                     "seconds": round(seconds, 2)})
+        good = code == 0 and not failed
+        ok = ok and good
+        print(f'{"ok    " if good else "FAILED"} {name}: {passed} passed, {len(failed)} failed, {skipped} skipped, '
+              f"{seconds:.1f} s", flush=True)
+        if not good:
+            print(output[-3000:], flush=True)
+    return ok, rows
+
+
+def sanitize(deadline):
+    if shutil.which("compute-sanitizer") is None:
+        sys.exit("compute-sanitizer is missing, expected it on the PATH (it comes with the CUDA toolkit)")
+    ok, rows = True, []
+    for tool in SANITIZERS:
+        print(f"-- {tool}", flush=True)
+        wrapper = ["compute-sanitizer", "--tool", tool, "--error-exitcode", "99", "--print-limit", "3"]
+        good, tool_rows = check(deadline, programs("tests"), wrapper, ["--gtest_filter=*Small*"])
+        ok = ok and good
+        rows += [dict(row, tool=tool) for row in tool_rows]
+    return ok, rows
+
+
+def bench(deadline):
+    ok, figures = True, []
+    for name in programs("benches"):
+        with tempfile.TemporaryDirectory() as folder:
+            report = pathlib.Path(folder) / "figures.json"
+            code, output = run([BIN / name, f"--json={report}"], deadline - time.monotonic())
+            print(output, flush=True)
+            if code != 0 or not report.exists():
+                ok = False
+                print(f"FAILED {name}: exit {code}", flush=True)
+                continue
+            data = json.loads(report.read_text())
+        for figure in data["figures"]:
+            figures.append(dict(figure, bench=name))
+        figures.append({"bench": name, "kernel": "control", "shape": "copy of 1 GiB, TB/s",
+                        "microseconds": data["copy_bytes_per_second"] / 1e12})
+        figures.append({"bench": name, "kernel": "control", "shape": "empty kernel in a graph",
+                        "microseconds": data["empty_launch_microseconds"]})
+    return ok, figures
+
+
+def main():
+    modes = ("--check", "--sanitize", "--gate", "--bench")
+    if len(sys.argv) != 2 or sys.argv[1] not in modes:
+        sys.exit("usage: tests/gpu/run.sh " + " | ".join(modes))
+    mode = sys.argv[1][2:]
+    card = device()
+    if card is None:
+        print("skipped: no CUDA device")
+        return
+    begin = time.monotonic()
+    deadline = begin + MODE_SECONDS
+    if mode == "check":
+        names = programs("tests")
+        ok, rows = check(deadline, names)
+    elif mode == "sanitize":
+        names = programs("tests")
+        ok, rows = sanitize(deadline)
+    elif mode == "gate":
+        names = ["gate_test"]
+        ok, rows = check(deadline, names, extra=["--gtest_filter=*Cuda*"])
+    else:
+        names = programs("benches")
+        ok, rows = bench(deadline)
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    result = {"mode": mode, "command": f"tests/gpu/run.sh --{mode}", "commit": commit(), "binaries": binary_hash(names),
+              "device": card, "date": datetime.date.today().isoformat(), "ok": ok,
+              "seconds": round(time.monotonic() - begin, 1), "rows": rows}
+    (RESULTS / f"{mode}.json").write_text(json.dumps(result, indent=1) + "\n")
+    print(f"{mode}: {'ok' if ok else 'FAILED'} in {result['seconds']} s on {card}, commit {result['commit']}")
+    sys.exit(0 if ok else 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,53 @@
+#!/usr/bin/env python3
+"""Keeps the GPU table of kernels/README.md equal to tests/gpu/results/bench.json: --write makes it, --check compares."""
+
+import json
+import pathlib
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+README = ROOT / "kernels/README.md"
+RESULT = ROOT / "tests/gpu/results/bench.json"
+BEGIN = "<!-- gpu figures: made by tests/gpu/tables.py --write -->"
+END = "<!-- end of gpu figures -->"
+
+
+def table(result):
+    rows = [row for row in result["rows"] if row["kernel"] != "control"]
+    copies = [row["microseconds"] for row in result["rows"] if row["kernel"] == "control" and "TB/s" in row["shape"]]
+    empty = [row["microseconds"] for row in result["rows"] if row["kernel"] == "control" and "empty" in row["shape"]]
+    lines = [f'{result["device"]}, commit {result["commit"]}, {result["date"]}, `{result["command"]}`. Median of at least 50 graph '
+             f'replays with the launch gap, cold L2; floors at 4.25 TB/s (this run copied {min(copies):.2f} to {max(copies):.2f} '
+             f"TB/s; an empty kernel in a graph takes {sorted(empty)[len(empty) // 2]:.2f} us).", "",
+             "| kernel | shape | us | floor us | ratio | goal us |", "|---|---|---|---|---|---|"]
+    for row in rows:
+        floor, goal = row.get("floor_microseconds", 0), row.get("goal_microseconds", 0)
+        us = row["microseconds"]
+        lines.append(f'| {row["kernel"]} | {row["shape"]} | {us:.2f} | {f"{floor:.2f}" if floor else "-"} | '
+                     f'{f"{us / floor:.2f}" if floor else "-"} | '
+                     f'{(f"{goal:.1f}" + ("" if us <= goal else " (missed)")) if goal else "-"} |')
+    return "\n".join(lines)
+
+
+def expected(text):
+    before, _, rest = text.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return f"{before}{BEGIN}\n\n{table(json.loads(RESULT.read_text()))}\n\n{END}{after}"
+
+
+def main():
+    if sys.argv[1:] not in (["--check"], ["--write"]):
+        sys.exit("usage: tests/gpu/tables.py --check | --write")
+    text = README.read_text()
+    if BEGIN not in text or END not in text:
+        sys.exit(f"{README} lacks the lines {BEGIN!r} and {END!r}")
+    if sys.argv[1] == "--write":
+        README.write_text(expected(text))
+    elif text != expected(text):
+        sys.exit(f"{README} differs from {RESULT}: run tests/gpu/tables.py --write")
+    else:
+        print("kernels/README.md equals the committed figures")
+
+
+if __name__ == "__main__":
+    main()
