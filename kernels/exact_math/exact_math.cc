@@ -27,9 +27,7 @@ std::array<uint32_t, 4> Philox4x32(std::array<uint32_t, 4> counter, std::array<u
 }
 
 float Gumbel(uint64_t seed, uint32_t sample_index, int32_t position, int32_t v) {
-  uint32_t counter[4] = {static_cast<uint32_t>(v) / 4, static_cast<uint32_t>(position), sample_index, 0};
-  PhiloxInline(counter, static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32));
-  return GumbelOfWord(counter[v % 4]);
+  return GumbelInline(seed, sample_index, position, v);
 }
 
 void GumbelRow(uint64_t seed, uint32_t sample_index, int32_t position, int32_t first_v, int64_t count,

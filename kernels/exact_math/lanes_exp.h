@@ -1,5 +1,7 @@
 #pragma once
 
+#include <array>
+
 #include "kernels/exact_math/exact_scalar.h"
 #include "lanes.h"
 
@@ -16,9 +18,10 @@ inline Lanes16 Exp(Lanes16 x) {
   const Lanes16 minus_n = Sub(Lanes16::Zero(), n);
   Lanes16 r = Fma(minus_n, Lanes16::Broadcast(kLn2High), safe);
   r = Fma(minus_n, Lanes16::Broadcast(kLn2Low), r);
-  Lanes16 p = Lanes16::Broadcast(kExpCoefficient[0]);
+  constexpr std::array<float, 6> kCoefficient = ExpCoefficients();
+  Lanes16 p = Lanes16::Broadcast(kCoefficient[0]);
   for (int i = 1; i < 6; ++i) {
-    p = Fma(p, r, Lanes16::Broadcast(kExpCoefficient[i]));
+    p = Fma(p, r, Lanes16::Broadcast(kCoefficient[i]));
   }
   const Lanes16 y = Add(Fma(p, Mul(r, r), r), Lanes16::Broadcast(1.0f));
   const Lanes16 half = Sub(Fma(n, Lanes16::Broadcast(0.5f), magic), magic);
