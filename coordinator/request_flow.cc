@@ -164,13 +164,16 @@ void RequestFlow::Relay(TokenRun run) {
   run.tokens.resize(piece.taken);
   answer_.seconds.Add(run.seconds);
   if (!run.tokens.empty()) {
-    ++answer_.rounds;
+    // Plain steps that a slow reader left unread arrive joined: each token is a round of its own.
+    const bool plain = run.verified_nodes == 0;
+    const size_t rounds = plain ? run.tokens.size() : 1;
+    const auto length = static_cast<int32_t>(plain ? 1 : run.tokens.size());
+    answer_.rounds += static_cast<int64_t>(rounds);
     answer_.accepted_nodes += run.accepted;
     answer_.verified_nodes += run.verified_nodes;
     answer_.cut_nodes += run.cut_nodes;
-    if (answer_.accepted_lengths.size() < kMaxKeptRounds) {
-      answer_.accepted_lengths.push_back(static_cast<int32_t>(run.tokens.size()));
-    }
+    const size_t kept = std::min(rounds, kMaxKeptRounds - answer_.accepted_lengths.size());
+    answer_.accepted_lengths.insert(answer_.accepted_lengths.end(), kept, length);
   }
   state_.output_so_far.insert(state_.output_so_far.end(), run.tokens.begin(), run.tokens.end());
   const bool ended = !piece.stopped && run.finish != FinishReason::kNone;

@@ -99,6 +99,15 @@ TEST_F(RequestFlowTest, SleepOfTheCoordinatorItselfIsNotTheDraftersSilence) {
   EXPECT_TRUE(router_.first.calls.empty());
 }
 
+TEST_F(RequestFlowTest, JoinedStepsOfPlainDecodingAreARoundForEachToken) {
+  Begin(Mode::kOff);
+  router_.first.last().Send(script_, 0, 3, FinishReason::kNone, /*verified_nodes=*/0);
+  router_.first.last().Send(script_, 3, size(), FinishReason::kMaxTokens);
+  ExpectWholeScript(0);
+  EXPECT_EQ(sink_.answer.rounds, 4);
+  EXPECT_THAT(sink_.answer.accepted_lengths, ElementsAre(1, 1, 1, size() - 3));
+}
+
 TEST_F(RequestFlowTest, AGapIsAFaultOfThePathAndNeverText) {
   Begin(Mode::kTree);
   router_.drafter.last().Send(script_, 0, 4);

@@ -20,14 +20,14 @@ struct FakeCall : PathCall {
   void Cancel() override { cancelled = true; }
 
   // Sends tokens [begin, end) of `script`, which is the whole right answer.
-  void Send(const std::vector<TokenId>& script, int begin, int end,
-            FinishReason finish = FinishReason::kNone) {
+  void Send(const std::vector<TokenId>& script, int begin, int end, FinishReason finish = FinishReason::kNone,
+            int verified_nodes = 7) {
     TokenRun run;
     run.epoch = start.epoch;
     run.first_position = static_cast<int64_t>(start.prompt.size()) + begin;
     run.tokens.assign(script.begin() + begin, script.begin() + end);
-    run.verified_nodes = 7;
-    run.accepted = end - begin - 1;
+    run.verified_nodes = verified_nodes;
+    run.accepted = verified_nodes == 0 ? 0 : end - begin - 1;
     run.finish = finish;
     listener->OnRun(std::move(run));
   }
