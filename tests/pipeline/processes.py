@@ -60,13 +60,13 @@ class Service:
 class Cluster:
     """A coordinator, a drafter and a verifier of the shipped pair."""
 
-    def __init__(self, drafter_flags=None, coordinator_flags=None, drafter_config=None):
+    def __init__(self, drafter_flags=None, coordinator_flags=None, drafter_config=None, device="cpu"):
         self.folder = tempfile.mkdtemp(prefix="arborist-pipeline-")
         target, draft = os.path.join(MODELS, "target"), os.path.join(MODELS, "drafter")
-        self.verifier = Service(self.folder, "verifier", ["--model", target, "--drafter", draft])
+        self.verifier = Service(self.folder, "verifier", ["--model", target, "--drafter", draft, "--device", device])
         verifier_address = self.verifier.address
         flags = drafter_flags or ["--target", target, "--model", draft]
-        self.drafter = Service(self.folder, "drafter", ["--verifier", verifier_address] + flags, drafter_config)
+        self.drafter = Service(self.folder, "drafter", ["--verifier", verifier_address, "--device", device] + flags, drafter_config)
         self.coordinator = Service(self.folder, "coordinator", ["--verifier", verifier_address, "--drafter", self.drafter.address,
                                                                 "--tokenizer", target] + (coordinator_flags or []))
 
