@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "arborist/v1/config.pb.h"
 #include "common/base/status_macros.h"
+#include "common/rpc/device_config.h"
 #include "common/rpc/flags.h"
 #include "common/rpc/status_bridge.h"
 #include "common/rpc/textproto.h"
@@ -82,7 +83,8 @@ absl::StatusOr<Config> Check(const v1::DrafterConfig& in) {
   RETURN_IF_ERROR(ValidateAddress("verifier", in.verifier()));
   out.verifier = in.verifier();
   RETURN_IF_ERROR(ReadProposer(in, out));
-  if (in.device() == v1::DEVICE_CUDA) {
+  ASSIGN_OR_RETURN(out.device, ReadDeviceConfig(in.device(), in.gpu()));
+  if (out.device.kind == DeviceKind::kCuda) {
     return FieldError("device", "CUDA", "CPU: this build has no CUDA backend yet");
   }
   const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
@@ -106,14 +108,6 @@ absl::Status SetProposer(const std::string& name, v1::DrafterConfig& config) {
   return absl::OkStatus();
 }
 
-absl::Status SetDevice(const std::string& name, v1::DrafterConfig& config) {
-  if (name != "cpu" && name != "cuda") {
-    return FieldError("--device", name, "cpu or cuda");
-  }
-  config.set_device(name == "cuda" ? v1::DEVICE_CUDA : v1::DEVICE_CPU);
-  return absl::OkStatus();
-}
-
 }  // namespace
 
 absl::StatusOr<CommandLine> ReadCommandLine(int argc, const char* const* argv) {
@@ -129,7 +123,7 @@ absl::StatusOr<CommandLine> ReadCommandLine(int argc, const char* const* argv) {
                 [&](const std::string& v) { over.set_model(v); });
   flags.AddText("target", "directory of the target model", [&](const std::string& v) { over.set_target(v); });
   flags.Add("proposer", "dflash or ngram", [&](const std::string& v) { return SetProposer(v, over); });
-  flags.Add("device", "cpu or cuda", [&](const std::string& v) { return SetDevice(v, over); });
+  AddDeviceFlags(flags, over);
   flags.AddInteger("threads", "compute threads", 1, 1024, [&](int64_t v) { over.set_threads(v); });
   flags.AddInteger("max-sequences", "sequences at once", 1, 4096,
                    [&](int64_t v) { over.set_max_sequences(v); });

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "common/device/device.h"
 #include "common/rpc/rpc_config.h"
 #include "drafter/fault_points.h"
 
@@ -15,8 +16,9 @@ struct Config {
   RpcSettings rpc;
   std::string verifier;
   ProposerKind proposer = ProposerKind::kNgram;
-  std::string model;   // of DFlash
-  std::string target;  // of DFlash
+  std::string model;     // of DFlash
+  std::string target;    // of DFlash
+  DeviceOptions device;  // of DFlash
   int threads = 1;
   int max_sequences = 0;
   float score_scale = 1;

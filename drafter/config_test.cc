@@ -81,6 +81,12 @@ TEST_F(DrafterConfigTest, EveryBadValueIsRefusedByName) {
   EXPECT_THAT(With("max_sequences: -1"), HasSubstr("max_sequences=-1"));
   EXPECT_THAT(With("threads: 2000"), HasSubstr("threads=2000"));
   EXPECT_THAT(With("device: DEVICE_CUDA"), HasSubstr("device=CUDA, expected CPU"));
+  EXPECT_THAT(With("gpu { index: -1 }"), HasSubstr("gpu.index=-1"));
+  EXPECT_THAT(With("gpu { memory_bytes: -1 }"), HasSubstr("gpu.memory_bytes=-1"));
+  EXPECT_THAT(With("gpu { memory_fraction: 1.5 }"), HasSubstr("gpu.memory_fraction=1.5"));
+  EXPECT_THAT(With("gpu { memory_fraction: 0.5 memory_bytes: 1 }"),
+              HasSubstr("gpu.memory_fraction=0.5, expected 0 beside memory_bytes"));
+  EXPECT_THAT(With("", {"--device=tpu"}), HasSubstr("--device=tpu, expected cpu or cuda"));
   EXPECT_THAT(With("fault { round: -1 }"), HasSubstr("fault.round=-1"));
   EXPECT_THAT(With("fault { kind: FAULT_KIND_MAYBE }"), HasSubstr("FAULT_KIND_MAYBE"));
   EXPECT_THAT(With("unknown_field: 1"), HasSubstr(path_ + ":1:"));

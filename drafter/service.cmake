@@ -13,7 +13,7 @@ arborist_test(drafter_service_test
   SOURCES service_test.cc service_faults_test.cc
   LINK arborist_drafter_service arborist_drafter_fakes)
 
-arborist_library(arborist_drafter_config SOURCES config.cc LINK arborist_rpc arborist_proto)
+arborist_library(arborist_drafter_config SOURCES config.cc LINK arborist_device_config arborist_rpc arborist_proto)
 arborist_test(drafter_config_test SOURCES config_test.cc LINK arborist_drafter_config)
 if(TARGET arborist_kernels)
   add_executable(arborist-drafter main.cc run.cc)

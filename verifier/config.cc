@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "arborist/v1/config.pb.h"
 #include "common/base/status_macros.h"
+#include "common/rpc/device_config.h"
 #include "common/rpc/flags.h"
 #include "common/rpc/status_bridge.h"
 #include "common/rpc/textproto.h"
@@ -20,7 +21,8 @@ absl::StatusOr<Config> Check(const v1::VerifierConfig& in) {
   if (in.model().empty()) {
     return FieldError("model", "", "the directory of the target model (flag --model)");
   }
-  if (in.device() == v1::DEVICE_CUDA) {
+  ASSIGN_OR_RETURN(out.device, ReadDeviceConfig(in.device(), in.gpu()));
+  if (out.device.kind == DeviceKind::kCuda) {
     return FieldError("device", "CUDA", "CPU: this build has no CUDA backend yet");
   }
   out.model = in.model();
@@ -52,14 +54,6 @@ absl::StatusOr<Config> Check(const v1::VerifierConfig& in) {
   return out;
 }
 
-absl::Status ReadDevice(const std::string& name, v1::VerifierConfig& config) {
-  if (name != "cpu" && name != "cuda") {
-    return FieldError("--device", name, "cpu or cuda");
-  }
-  config.set_device(name == "cuda" ? v1::DEVICE_CUDA : v1::DEVICE_CPU);
-  return absl::OkStatus();
-}
-
 }  // namespace
 
 absl::StatusOr<CommandLine> ReadCommandLine(int argc, const char* const* argv) {
@@ -74,7 +68,7 @@ absl::StatusOr<CommandLine> ReadCommandLine(int argc, const char* const* argv) {
   flags.AddText("drafter", "directory of the drafter checkpoint the feature projection comes from",
                 [&](const std::string& v) { over.set_drafter(v); });
   flags.AddText("model-name", "name in GetInfo", [&](const std::string& v) { over.set_model_name(v); });
-  flags.Add("device", "cpu or cuda", [&](const std::string& v) { return ReadDevice(v, over); });
+  AddDeviceFlags(flags, over);
   flags.AddInteger("threads", "compute threads", 1, 1024, [&](int64_t v) { over.set_threads(v); });
   flags.AddInteger("kv-pages", "KV pages of 64 positions", 1, 16777216,
                    [&](int64_t v) { over.set_kv_pages(v); });

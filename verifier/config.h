@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "common/device/device.h"
 #include "common/rpc/rpc_config.h"
 
 namespace arborist::verifier {
@@ -16,6 +17,7 @@ struct Config {
   std::string model;
   std::string drafter;  // empty: no features
   std::string model_name;
+  DeviceOptions device;
   int threads = 1;
   int64_t kv_pages = 0;
   int max_sequences = 0;

@@ -9,7 +9,7 @@ arborist_test(verifier_service_test
   SOURCES service_test.cc service_refusals_test.cc testing/fake_verifier.cc
   LINK arborist_verifier_service)
 
-arborist_library(arborist_verifier_config SOURCES config.cc LINK arborist_rpc arborist_proto)
+arborist_library(arborist_verifier_config SOURCES config.cc LINK arborist_device_config arborist_rpc arborist_proto)
 arborist_test(verifier_config_test SOURCES config_test.cc LINK arborist_verifier_config)
 if(TARGET arborist_kernels)
   add_executable(arborist-verifier main.cc run.cc)

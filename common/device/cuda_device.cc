@@ -111,16 +111,22 @@ absl::StatusOr<std::unique_ptr<Device>> OpenCudaDevice(const CudaDeviceOptions& 
   RETURN_IF_ERROR(CudaStatus(cudaSetDevice(options.index), "cudaSetDevice"));
   size_t free = 0, total = 0;
   RETURN_IF_ERROR(CudaStatus(cudaMemGetInfo(&free, &total), "cudaMemGetInfo"));
-  if (options.memory_limit > free) {
-    return absl::ResourceExhaustedError(absl::StrCat("memory_limit=", options.memory_limit,
-                                                     ", expected at most ", free, ": the bytes free on GPU ",
-                                                     options.index, " (", properties.name, ")"));
+  size_t limit = free;
+  if (options.memory_limit > 0) {
+    limit = options.memory_limit;
+  } else if (options.memory_fraction > 0) {
+    limit = static_cast<size_t>(options.memory_fraction * static_cast<double>(total));
+  }
+  if (limit > free) {
+    return absl::ResourceExhaustedError(absl::StrCat("memory_limit=", limit, ", expected at most ", free,
+                                                     ": the bytes free on GPU ", options.index, " (",
+                                                     properties.name, ")"));
   }
   cudaStream_t stream = nullptr;
   RETURN_IF_ERROR(CudaStatus(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate"));
   return std::make_unique<CudaDevice>(
-      options.index, options.memory_limit == 0 ? free : options.memory_limit,
-      absl::StrCat(properties.name, " (sm_", properties.major, properties.minor, ")"), stream);
+      options.index, limit, absl::StrCat(properties.name, " (sm_", properties.major, properties.minor, ")"),
+      stream);
 }
 
 }  // namespace arborist

@@ -100,11 +100,24 @@ std::unique_ptr<Device> OpenCpuDevice(ThreadPool& threads);
 
 struct CudaDeviceOptions {
   int index = 0;
-  // Bytes that this process may take of the device, 0 = all that is free. Two processes may share a device.
+  // Bytes that this process may take of the device, 0 = see memory_fraction. Two processes may share a
+  // device.
   size_t memory_limit = 0;
+  // The same as a part of the device's whole memory, in (0, 1]; 0 = all that is free.
+  double memory_fraction = 0;
 };
 
 // FailedPrecondition, in one line, without a usable GPU or in a build without CUDA.
 absl::StatusOr<std::unique_ptr<Device>> OpenCudaDevice(const CudaDeviceOptions& options);
+
+// As a config names it.
+struct DeviceOptions {
+  DeviceKind kind = DeviceKind::kCpu;
+  CudaDeviceOptions cuda;
+};
+absl::StatusOr<std::unique_ptr<Device>> OpenDevice(const DeviceOptions& options, ThreadPool& threads);
+
+// What a process prints at start: a line for each name, the bytes taken under it, and the sum.
+std::string MemoryTable(const Device& device);
 
 }  // namespace arborist

@@ -26,6 +26,19 @@ TEST(DeviceTest, CpuMemoryIsAlignedZeroFilledAndCounted) {
   EXPECT_EQ(device->allocations()[0].bytes, 1000u);
 }
 
+TEST(DeviceTest, MemoryTableAddsUpLinesOfTheSameName) {
+  ThreadPool threads(1);
+  const auto device = OpenDevice({}, threads);
+  ASSERT_TRUE(device.ok());
+  const auto a = (*device)->Allocate(1 << 20, "weights"), b = (*device)->Allocate(1 << 19, "scratch"),
+             c = (*device)->Allocate(1 << 20, "weights");
+  const std::string table = MemoryTable(**device);
+  EXPECT_THAT(table, HasSubstr("memory on CPU:\n"));
+  EXPECT_THAT(table, HasSubstr("2.000 MiB\n"));
+  EXPECT_THAT(table, HasSubstr("0.500 MiB\n"));
+  EXPECT_THAT(table, HasSubstr("2.500 MiB\n"));
+}
+
 TEST(DeviceTest, MovedMemoryHasOneOwner) {
   ThreadPool threads(1);
   const auto device = OpenCpuDevice(threads);

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "arborist/v1/config.pb.h"
+#include "common/device/device.h"
+#include "common/rpc/flags.h"
+
+namespace arborist {
+
+// "cpu" or "cuda", as the flag --device says it.
+absl::StatusOr<v1::Device> DeviceOfFlag(const std::string& name);
+
+// Checks every field; whether the GPU is there is OpenDevice's question.
+absl::StatusOr<DeviceOptions> ReadDeviceConfig(v1::Device device, const v1::GpuConfig& gpu);
+
+// --device, --cuda-device and --gpu-memory, into a service's config, which outlives the flags.
+template <typename Message>
+void AddDeviceFlags(FlagSet& flags, Message& config) {
+  flags.Add("device", "cpu or cuda", [&config](const std::string& name) {
+    const absl::StatusOr<v1::Device> device = DeviceOfFlag(name);
+    config.set_device(device.value_or(v1::DEVICE_UNSPECIFIED));
+    return device.status();
+  });
+  flags.AddInteger("cuda-device", "index of the GPU", 0, 255,
+                   [&config](int64_t v) { config.mutable_gpu()->set_index(static_cast<int32_t>(v)); });
+  flags.AddInteger("gpu-memory", "bytes of the GPU's memory to take at most", 1, INT64_MAX,
+                   [&config](int64_t v) { config.mutable_gpu()->set_memory_bytes(v); });
+}
+
+}  // namespace arborist
