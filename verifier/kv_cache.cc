@@ -25,6 +25,7 @@ absl::Status KvCache::Compact(const kernels::KernelSet& kernels, std::span<const
   const auto row_bytes = planes_.plane_row_bytes();
   return kernels.kv_compact({.plane = {planes.data(), static_cast<int64_t>(planes.size())},
                              .row_bytes = {row_bytes.data(), static_cast<int64_t>(row_bytes.size())},
+                             .max_row_bytes = *std::max_element(row_bytes.begin(), row_bytes.end()),
                              .slots = planes_.slots(),
                              .from = {from.data(), static_cast<int64_t>(from.size())},
                              .to = {to.data(), static_cast<int64_t>(to.size())},

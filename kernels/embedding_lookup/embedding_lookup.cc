@@ -1,10 +1,11 @@
 #include "kernels/embedding_lookup/embedding_lookup.h"
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 
 namespace arborist::kernels {
 
-absl::Status ValidateEmbeddingLookup(const EmbeddingLookupArgs& args) {
+absl::Status ValidateEmbeddingLookupShapes(const EmbeddingLookupArgs& args) {
   if (args.table.dtype != DType::kF32 && args.table.dtype != DType::kBF16 &&
       args.table.dtype != DType::kF16) {
     return absl::InvalidArgumentError(
@@ -16,6 +17,11 @@ absl::Status ValidateEmbeddingLookup(const EmbeddingLookupArgs& args) {
                                                    "], expected [", args.token.size, ", ", args.table.columns,
                                                    "]"));
   }
+  return absl::OkStatus();
+}
+
+absl::Status ValidateEmbeddingLookup(const EmbeddingLookupArgs& args) {
+  RETURN_IF_ERROR(ValidateEmbeddingLookupShapes(args));
   for (int64_t t = 0; t < args.token.size; ++t) {
     const int32_t id = Raw(args.token[t]);
     if (id < 0 || id >= args.table.rows) {

@@ -7,7 +7,7 @@
 
 namespace arborist::kernels {
 
-// out[t, :] = table[token[t], :], widened to fp32.
+// out[t, :] = table[token[t], :], widened to fp32. On CUDA an id outside the table gives zeros.
 struct EmbeddingLookupArgs {
   View1<const TokenId> token;  // [tokens], each in [0, table.rows)
   WeightView table;            // [vocabulary, hidden]
@@ -15,7 +15,10 @@ struct EmbeddingLookupArgs {
 };
 
 // InvalidArgument names the wrong field, its value and what was expected. tokens == 0 is OK and does nothing.
-absl::Status ValidateEmbeddingLookup(const EmbeddingLookupArgs& args);
+absl::Status ValidateEmbeddingLookup(
+    const EmbeddingLookupArgs& args);  // all of it: for kernels whose arrays the host can read
+absl::Status ValidateEmbeddingLookupShapes(
+    const EmbeddingLookupArgs& args);  // what the host knows of arrays on a device
 
 namespace reference {
 absl::Status EmbeddingLookup(const EmbeddingLookupArgs& args, StreamView stream);

@@ -1,7 +1,6 @@
 #include "kernels/kv_compact/kv_compact.h"
 
 #include <algorithm>
-#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
@@ -9,18 +8,18 @@
 namespace arborist::kernels {
 namespace {
 
-absl::Status ValidateSlots(const std::string& name, const View1<const int32_t>& slot, int64_t slots) {
-  for (int64_t move = 0; move < slot.size; ++move) {
-    if (slot[move] < 0 || slot[move] >= slots) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(name, "[", move, "]=", slot[move], ", expected a slot in [0, ", slots, ")"));
-    }
-    for (int64_t earlier = 0; earlier < move; ++earlier) {
-      if (slot[earlier] == slot[move]) {
-        return absl::InvalidArgumentError(absl::StrCat(name, "[", move, "]=", slot[move],
-                                                       ", expected distinct slots, ", name, "[", earlier,
-                                                       "] is the same"));
-      }
+// slot[move], of a real move, against the planes and the real moves before it.
+absl::Status ValidateSlot(const char* name, const View1<const int32_t>& slot, const KvCompactArgs& args,
+                          int64_t move) {
+  if (slot[move] >= args.slots) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, "[", move, "]=", slot[move], ", expected a slot below ", args.slots));
+  }
+  for (int64_t earlier = 0; earlier < move; ++earlier) {
+    if (slot[earlier] == slot[move] && args.from[earlier] >= 0 && args.to[earlier] >= 0) {
+      return absl::InvalidArgumentError(absl::StrCat(name, "[", move, "]=", slot[move],
+                                                     ", expected distinct slots, ", name, "[", earlier,
+                                                     "] is the same"));
     }
   }
   return absl::OkStatus();
@@ -32,7 +31,7 @@ size_t KvCompactScratchBytes(int64_t moves, int64_t max_row_bytes, int threads) 
   return static_cast<size_t>(moves) * static_cast<size_t>(max_row_bytes) * static_cast<size_t>(threads);
 }
 
-absl::Status ValidateKvCompact(const KvCompactArgs& args) {
+absl::Status ValidateKvCompactShapes(const KvCompactArgs& args) {
   if (args.plane.size != args.row_bytes.size) {
     return absl::InvalidArgumentError(
         absl::StrCat("row_bytes.size=", args.row_bytes.size, ", expected plane.size=", args.plane.size));
@@ -41,6 +40,18 @@ absl::Status ValidateKvCompact(const KvCompactArgs& args) {
     return absl::InvalidArgumentError(
         absl::StrCat("from.size=", args.from.size, ", expected to.size=", args.to.size));
   }
+  if (args.from.size > kMaxCompactMoves) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("from.size=", args.from.size, ", expected at most ", kMaxCompactMoves, " moves"));
+  }
+  if (args.plane.size > 0 && args.max_row_bytes <= 0) {
+    return absl::InvalidArgumentError(absl::StrCat("max_row_bytes=", args.max_row_bytes, ", expected > 0"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ValidateKvCompact(const KvCompactArgs& args) {
+  RETURN_IF_ERROR(ValidateKvCompactShapes(args));
   int64_t max_row_bytes = 0;
   for (int64_t plane = 0; plane < args.plane.size; ++plane) {
     if (args.plane[plane] == nullptr) {
@@ -52,13 +63,22 @@ absl::Status ValidateKvCompact(const KvCompactArgs& args) {
     }
     max_row_bytes = std::max(max_row_bytes, args.row_bytes[plane]);
   }
+  if (args.max_row_bytes != max_row_bytes) {
+    return absl::InvalidArgumentError(absl::StrCat("max_row_bytes=", args.max_row_bytes,
+                                                   ", expected the largest of row_bytes, ", max_row_bytes));
+  }
   const auto scratch = static_cast<int64_t>(KvCompactScratchBytes(args.from.size, max_row_bytes, 1));
   if (args.scratch.size < scratch) {
     return absl::InvalidArgumentError(absl::StrCat("scratch.size=", args.scratch.size,
-                                                   ", expected at least moves * max(row_bytes)=", scratch));
+                                                   ", expected at least moves * max_row_bytes=", scratch));
   }
-  RETURN_IF_ERROR(ValidateSlots("from", args.from, args.slots));
-  return ValidateSlots("to", args.to, args.slots);
+  for (int64_t move = 0; move < args.from.size; ++move) {
+    if (args.from[move] >= 0 && args.to[move] >= 0) {
+      RETURN_IF_ERROR(ValidateSlot("from", args.from, args, move));
+      RETURN_IF_ERROR(ValidateSlot("to", args.to, args, move));
+    }
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace arborist::kernels

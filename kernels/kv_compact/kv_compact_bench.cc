@@ -29,6 +29,7 @@ void KvCompact(benchmark::State& state) {
   std::vector<std::byte> scratch(KvCompactScratchBytes(moves, 1024, 2));
   const KvCompactArgs args = {.plane = {plane.data(), static_cast<int64_t>(plane.size())},
                               .row_bytes = {row_bytes.data(), static_cast<int64_t>(row_bytes.size())},
+                              .max_row_bytes = 1024,
                               .slots = 1024,
                               .from = {from.data(), moves},
                               .to = {to.data(), moves},

@@ -14,10 +14,14 @@ void CompactPlane(const KvCompactArgs& args, int64_t plane, std::byte* buffer) {
   auto* rows = static_cast<std::byte*>(args.plane[plane]);
   const auto row_bytes = static_cast<size_t>(args.row_bytes[plane]);
   for (int64_t move = 0; move < args.from.size; ++move) {
-    std::memcpy(buffer + move * row_bytes, rows + args.from[move] * row_bytes, row_bytes);
+    if (args.from[move] >= 0 && args.to[move] >= 0) {
+      std::memcpy(buffer + move * row_bytes, rows + args.from[move] * row_bytes, row_bytes);
+    }
   }
   for (int64_t move = 0; move < args.to.size; ++move) {
-    std::memcpy(rows + args.to[move] * row_bytes, buffer + move * row_bytes, row_bytes);
+    if (args.from[move] >= 0 && args.to[move] >= 0) {
+      std::memcpy(rows + args.to[move] * row_bytes, buffer + move * row_bytes, row_bytes);
+    }
   }
 }
 
@@ -28,9 +32,7 @@ absl::Status KvCompact(const KvCompactArgs& args, StreamView stream) {
   if (args.from.size == 0 || args.plane.size == 0) {
     return absl::OkStatus();
   }
-  const int64_t max_row_bytes =
-      *std::max_element(args.row_bytes.data, args.row_bytes.data + args.row_bytes.size);
-  const int64_t buffer_bytes = args.from.size * max_row_bytes;
+  const int64_t buffer_bytes = args.from.size * args.max_row_bytes;
   // One part of the planes for each buffer.
   const int64_t planes = args.plane.size;
   const int64_t wanted = std::max<int64_t>(1, planes * buffer_bytes / kMinBytesPerThread);

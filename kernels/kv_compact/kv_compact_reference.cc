@@ -12,6 +12,9 @@ absl::Status KvCompact(const KvCompactArgs& args, StreamView /*stream*/) {
     const int64_t row_bytes = args.row_bytes[p];
     const std::vector<std::byte> old(plane, plane + args.slots * row_bytes);
     for (int64_t move = 0; move < args.from.size; ++move) {
+      if (args.from[move] < 0 || args.to[move] < 0) {
+        continue;
+      }
       for (int64_t byte = 0; byte < row_bytes; ++byte) {
         plane[args.to[move] * row_bytes + byte] = old[args.from[move] * row_bytes + byte];
       }

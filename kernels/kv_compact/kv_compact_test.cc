@@ -47,6 +47,7 @@ absl::Status RunCompact(Compact compact, Planes& planes, const Moves& moves, Thr
   std::vector<std::byte> scratch(KvCompactScratchBytes(count, widest, scratch_threads));
   return compact({.plane = {plane.data(), static_cast<int64_t>(plane.size())},
                   .row_bytes = {planes.row_bytes.data(), static_cast<int64_t>(plane.size())},
+                  .max_row_bytes = widest,
                   .slots = planes.slots,
                   .from = {moves.from.data(), count},
                   .to = {moves.to.data(), static_cast<int64_t>(moves.to.size())},
@@ -75,6 +76,9 @@ bool MovesAsIfAllReadsCameFirst(Compact compact, const Moves& moves, ThreadPool&
     std::vector<std::byte> expected = before.bytes[p];
     const int64_t width = before.row_bytes[p];
     for (size_t move = 0; move < moves.from.size(); ++move) {
+      if (moves.from[move] < 0 || moves.to[move] < 0) {
+        continue;
+      }
       std::copy_n(before.bytes[p].begin() + moves.from[move] * width, width,
                   expected.begin() + moves.to[move] * width);
     }
@@ -112,6 +116,11 @@ TEST(KvCompactTest, RandomMovesIncludingCyclesEqualReadsBeforeWritesForAnyThread
       const size_t count = random() % 65;
       moves.from.resize(count);
       moves.to.resize(count);
+      for (size_t i = 0; i < count; ++i) {  // padding rows: one side or both say so
+        const auto padding = random() % 8;
+        moves.from[i] = padding == 0 || padding == 1 ? -1 : moves.from[i];
+        moves.to[i] = padding == 1 || padding == 2 ? -1 : moves.to[i];
+      }
       for (Compact compact : {reference::KvCompact, cpu::KvCompact}) {
         EXPECT_TRUE(
             MovesAsIfAllReadsCameFirst(compact, moves, pool, 1 + static_cast<int>(random() % threads)));
@@ -134,8 +143,8 @@ TEST(KvCompactTest, BadMovesAreRefusedByIndexAndValueAndChangeNothing) {
     EXPECT_EQ(after.bytes, before.bytes);
     return text;
   };
-  EXPECT_THAT(message({{1, 64}, {2, 3}}), testing::HasSubstr("from[1]=64, expected a slot in [0, 64)"));
-  EXPECT_THAT(message({{1, 2}, {-1, 3}}), testing::HasSubstr("to[0]=-1"));
+  EXPECT_THAT(message({{1, 64}, {2, 3}}), testing::HasSubstr("from[1]=64, expected a slot below 64"));
+  EXPECT_THAT(message({{1, 2}, {99, 3}}), testing::HasSubstr("to[0]=99, expected a slot below 64"));
   EXPECT_THAT(message({{1, 2}, {5, 5}}), testing::HasSubstr("to[1]=5, expected distinct slots"));
   EXPECT_THAT(message({{7, 7}, {5, 6}}), testing::HasSubstr("from[1]=7, expected distinct slots"));
   EXPECT_THAT(message({{1, 2}, {5}}), testing::HasSubstr("from.size=2, expected to.size=1"));
@@ -145,7 +154,32 @@ TEST(KvCompactTest, TooLittleScratchIsRefusedWithTheNeededSize) {
   ThreadPool pool(1);
   Planes planes(64, {16});
   const absl::Status status = RunCompact(cpu::KvCompact, planes, {{1, 2}, {5, 6}}, pool, 0);
-  EXPECT_EQ(std::string(status.message()), "scratch.size=0, expected at least moves * max(row_bytes)=32");
+  EXPECT_EQ(std::string(status.message()), "scratch.size=0, expected at least moves * max_row_bytes=32");
+}
+
+TEST(KvCompactTest, SlotsOfMovesThatDoNotHappenMayRepeat) {
+  ThreadPool pool(1);
+  for (Compact compact : {reference::KvCompact, cpu::KvCompact}) {
+    EXPECT_TRUE(MovesAsIfAllReadsCameFirst(compact, {.from = {7, 7, -1}, .to = {5, -1, 5}}, pool, 1));
+  }
+}
+
+TEST(KvCompactTest, AWrongWidestRowAndTooManyMovesAreNamed) {
+  std::vector<std::byte> bytes(64 * 16);
+  void* const plane = bytes.data();
+  const std::vector<int64_t> row_bytes = {16};
+  const std::vector<int32_t> slot(513, -1);
+  KvCompactArgs args;
+  args.plane = {&plane, 1};
+  args.row_bytes = {row_bytes.data(), 1};
+  args.slots = 64;
+  args.max_row_bytes = 8;
+  EXPECT_EQ(ValidateKvCompact(args).message(), "max_row_bytes=8, expected the largest of row_bytes, 16");
+  args.max_row_bytes = 0;
+  EXPECT_EQ(ValidateKvCompact(args).message(), "max_row_bytes=0, expected > 0");
+  args.max_row_bytes = 16;
+  args.from = args.to = {slot.data(), 513};
+  EXPECT_EQ(ValidateKvCompact(args).message(), "from.size=513, expected at most 512 moves");
 }
 
 }  // namespace

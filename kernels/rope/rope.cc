@@ -1,10 +1,11 @@
 #include "kernels/rope/rope.h"
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 
 namespace arborist::kernels {
 
-absl::Status ValidateRope(const RopeArgs& args) {
+absl::Status ValidateRopeShapes(const RopeArgs& args) {
   if (args.cosine.columns <= 0 || args.sine.columns != args.cosine.columns ||
       args.sine.rows != args.cosine.rows) {
     return absl::InvalidArgumentError(absl::StrCat("sine=[", args.sine.rows, ", ", args.sine.columns,
@@ -23,6 +24,11 @@ absl::Status ValidateRope(const RopeArgs& args) {
     return absl::InvalidArgumentError(absl::StrCat("row_stride=", args.row_stride, ", expected at least ",
                                                    (args.heads - 1) * args.head_stride + width));
   }
+  return absl::OkStatus();
+}
+
+absl::Status ValidateRope(const RopeArgs& args) {
+  RETURN_IF_ERROR(ValidateRopeShapes(args));
   for (int64_t t = 0; t < args.position.size; ++t) {
     if (args.position[t] < 0 || args.position[t] >= args.cosine.rows) {
       return absl::InvalidArgumentError(absl::StrCat("position[", t, "]=", args.position[t],

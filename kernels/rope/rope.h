@@ -16,7 +16,7 @@ enum class RopePairing {
 // Rotates in place: for pair (a, b) with c = cosine[position, i], s = sine[position, i]:
 //   a' = a*c - b*s,  b' = b*c + a*s   (each as fma(a, c, -(b*s)) and fma(b, c, a*s)).
 // The vector of (row t, head h) starts at x + t*row_stride + h*head_stride and has 2 * cosine.columns
-// elements.
+// elements. On CUDA a vector whose position lies outside the tables stays as it is.
 struct RopeArgs {
   float* x = nullptr;
   int64_t row_stride = 0;
@@ -29,6 +29,8 @@ struct RopeArgs {
 };
 
 absl::Status ValidateRope(const RopeArgs& args);
+// What the host can check of arrays on a device.
+absl::Status ValidateRopeShapes(const RopeArgs& args);
 
 namespace reference {
 absl::Status Rope(const RopeArgs& args, StreamView stream);
