@@ -89,6 +89,15 @@ class AttentionCase {
     tail_slot_.resize(sequence_.size() * kMaxTailKeys, -1);
   }
 
+  // As a captured bucket ends.
+  void AddPaddingRow() {
+    sequence_.push_back(0);
+    prefix_blocks_.push_back(0);
+    query_.resize(query_.size() + shape_.heads * shape_.width(), 0.0f);
+    tail_count_.push_back(0);
+    tail_slot_.resize(sequence_.size() * kMaxTailKeys, -1);
+  }
+
   int64_t rows() const { return static_cast<int64_t>(sequence_.size()); }
   const AttentionShape& shape() const { return shape_; }
 

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "kernels/tree_attention_mla/attention_scratch.h"
+#include "kernels/tree_attention_mla/cuda_scratch.h"
 
 namespace arborist::kernels {
 namespace {
@@ -15,7 +16,7 @@ absl::Status FieldError(const std::string& field, int64_t value, const std::stri
   return absl::InvalidArgumentError(absl::StrCat(field, "=", value, ", expected ", expected));
 }
 
-absl::Status ValidateShapes(const TreeAttentionMlaArgs& args) {
+absl::Status ValidateExtents(const TreeAttentionMlaArgs& args) {
   const int64_t rows = args.query.rows;
   if (args.latent < 1 || args.rope < 0) {
     return absl::InvalidArgumentError(
@@ -53,9 +54,13 @@ absl::Status ValidateShapes(const TreeAttentionMlaArgs& args) {
 
 absl::Status ValidateTail(const TreeAttentionMlaArgs& args, int64_t row) {
   const int32_t count = args.tail_count[row];
-  if (count < 1 || count > kMaxTailKeys || count > args.tail_slot.columns) {
+  if (count == 0 && args.prefix_blocks[row] > 0) {
+    return FieldError(absl::StrCat("prefix_blocks[", row, "]"), args.prefix_blocks[row],
+                      "0 in a padding row (tail_count 0)");
+  }
+  if (count < 0 || count > kMaxTailKeys || count > args.tail_slot.columns) {
     return FieldError(absl::StrCat("tail_count[", row, "]"), count,
-                      absl::StrCat("1..", std::min<int64_t>(kMaxTailKeys, args.tail_slot.columns)));
+                      absl::StrCat("0..", std::min<int64_t>(kMaxTailKeys, args.tail_slot.columns)));
   }
   const int32_t* slot = args.tail_slot.row(row);
   for (int32_t key = 0; key < count; ++key) {
@@ -89,25 +94,44 @@ size_t TreeAttentionMlaScratchBytes(int64_t latent, int threads) {
   return AttentionScratchBytes(latent) * static_cast<size_t>(threads);
 }
 
+size_t TreeAttentionMlaCudaScratchBytes(int64_t rows, int64_t heads, int64_t latent, int64_t rope,
+                                        int64_t max_pages) {
+  return CudaScratch::Bytes(rows, heads, latent, rope, max_pages);
+}
+
+absl::Status ValidateTreeAttentionMlaShapes(const TreeAttentionMlaArgs& args) {
+  RETURN_IF_ERROR(ValidateExtents(args));
+  if (args.cache_dtype != DType::kF32 && args.cache_dtype != DType::kBF16) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("cache_dtype=", std::string(Name(args.cache_dtype)), ", expected F32 or BF16"));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status ValidateTreeAttentionMla(const TreeAttentionMlaArgs& args) {
-  RETURN_IF_ERROR(ValidateShapes(args));
+  RETURN_IF_ERROR(ValidateTreeAttentionMlaShapes(args));
   int32_t checked = 0;
+  int32_t last_sequence = -1;
   for (int64_t row = 0; row < args.query.rows; ++row) {
     const int32_t sequence = args.sequence[row];
     if (sequence < 0 || sequence >= args.page_table.rows) {
       return FieldError(absl::StrCat("sequence[", row, "]"), sequence,
                         absl::StrCat("an index in [0, ", args.page_table.rows, ")"));
     }
-    if (row > 0 && sequence < args.sequence[row - 1]) {
-      return FieldError(absl::StrCat("sequence[", row, "]"), sequence,
-                        absl::StrCat("ascending values, the row before has ", args.sequence[row - 1]));
+    RETURN_IF_ERROR(ValidateTail(args, row));
+    if (args.tail_count[row] == 0) {
+      continue;
     }
-    if (row == 0 || sequence != args.sequence[row - 1]) {
+    if (sequence < last_sequence) {
+      return FieldError(absl::StrCat("sequence[", row, "]"), sequence,
+                        absl::StrCat("ascending values, a row before has ", last_sequence));
+    }
+    if (sequence != last_sequence) {
       checked = 0;
     }
+    last_sequence = sequence;
     RETURN_IF_ERROR(ValidatePrefix(args, row, checked));
     checked = std::max(checked, args.prefix_blocks[row]);
-    RETURN_IF_ERROR(ValidateTail(args, row));
   }
   return absl::OkStatus();
 }

@@ -14,6 +14,13 @@ namespace arborist::kernels {
 inline constexpr int kPageRows = 64;
 // Blocks of one split; a constant of numerics_version, so a split covers 1024 absolute positions.
 inline constexpr int kSplitBlocks = 16;
+// The same for CUDA, whose splits are shorter so that one sequence fills a GPU; a row's own prefix decides.
+constexpr int32_t CudaSplitBlocks(int32_t prefix_blocks) {
+  if (prefix_blocks <= 32) {
+    return 4;
+  }
+  return prefix_blocks <= 512 ? 8 : 16;
+}
 // Most keys in a row's tail.
 inline constexpr int kMaxTailKeys = 127;
 
@@ -33,27 +40,41 @@ constexpr int32_t PrefixBlocks(int32_t position) { return position < 63 ? 0 : (p
 //   blocks merge in ascending order inside a split, splits in ascending order, the tail's chunks (merged into
 //   one) last: merge(A, B): m = max; a = exp(A.m - m), b = exp(B.m - m); l = fma(A.l, a, B.l*b); acc =
 //   fma(A.acc, a, B.acc*b). out = acc / l.
+// CUDA keeps the rule, not these bits: query and p rounded to bf16 where the cache is bf16, splits of
+// CudaSplitBlocks(prefix_blocks[t]) blocks, the tail a split of its own, all parts joined in one fixed order.
+// There too nothing but the row's query and ordered keys enters: no neighbour, row count or SM count.
+// A row with tail_count 0 is padding: prefix_blocks 0, sequence anything in range, out zeros.
 struct TreeAttentionMlaArgs {
-  View3<const float> query;      // [rows, heads, latent + rope], rope applied
-  const float* cache = nullptr;  // [slots, latent + rope] of one layer
+  View3<const float> query;         // [rows, heads, latent + rope], rope applied
+  const void* cache = nullptr;      // [slots, latent + rope] of one layer, 16-byte aligned
+  DType cache_dtype = DType::kF32;  // kF32, or kBF16 (CUDA; reference)
   int64_t slots = 0;
   int64_t latent = 0;
   int64_t rope = 0;
   float scale = 0;
-  View1<const int32_t> sequence;  // [rows] row of page_table, ascending
+  View1<const int32_t> sequence;  // [rows] row of page_table, ascending (padding aside)
   View2<const int32_t>
       page_table;  // [sequences, pages]: physical page of logical page i; slots are page*64 + offset
   View1<const int32_t> prefix_blocks;  // [rows] pages reduced as whole blocks
   View2<const int32_t>
       tail_slot;  // [rows, kMaxTailKeys] slots of the tail keys in position order, the row's own last
-  View1<const int32_t> tail_count;  // [rows] 1..127
+  View1<const int32_t> tail_count;  // [rows] 1..127; 0 = padding
   View3<float> out;                 // [rows, heads, latent]
-  View1<std::byte> scratch;         // >= TreeAttentionMlaScratchBytes(...), 64-byte aligned; CPU fast path
+  // CPU: >= TreeAttentionMlaScratchBytes(...), 64-byte aligned. CUDA: device memory, >=
+  // TreeAttentionMlaCudaScratchBytes(...), 256-byte aligned; what it holds is of no account. Reference: none.
+  View1<std::byte> scratch;
 };
 
 // Independent of rows, heads and context: working state of one tile of queries a thread.
 size_t TreeAttentionMlaScratchBytes(int64_t latent, int threads);
+// For calls of at most so many rows and pages a sequence: partial results of every split, the queries in bf16
+// and the list of work.
+size_t TreeAttentionMlaCudaScratchBytes(int64_t rows, int64_t heads, int64_t latent, int64_t rope,
+                                        int64_t max_pages);
 
+// Sizes only: all that a backend can see whose arrays lie in device memory.
+absl::Status ValidateTreeAttentionMlaShapes(const TreeAttentionMlaArgs& args);
+// Sizes and the contents of the index arrays.
 absl::Status ValidateTreeAttentionMla(const TreeAttentionMlaArgs& args);
 
 namespace reference {
@@ -64,7 +85,9 @@ namespace cpu {
 absl::Status TreeAttentionMla(const TreeAttentionMlaArgs& args, StreamView stream);
 }
 namespace cuda {
+// Index arrays are not validated. A tail slot or page outside the cache reads slot 0 instead, a prefix longer
+// than the page table is cut, a tail longer than kMaxTailKeys too.
 absl::Status TreeAttentionMla(const TreeAttentionMlaArgs& args, StreamView stream);
-}
+}  // namespace cuda
 
 }  // namespace arborist::kernels

@@ -22,7 +22,10 @@ struct Tile {
 class Attention {
  public:
   Attention(const TreeAttentionMlaArgs& args, float* memory)
-      : args_(args), width_(args.latent + args.rope), scratch_(memory, args.latent) {}
+      : args_(args),
+        cache_(static_cast<const float*>(args.cache)),
+        width_(args.latent + args.rope),
+        scratch_(memory, args.latent) {}
 
   void Run(const Tile& tile) {
     const int64_t row = tile.begin / args_.query.heads;
@@ -66,7 +69,7 @@ class Attention {
     const int queries = static_cast<int>(tile.end - tile.begin);
     for (int32_t block = 0; block < blocks; ++block) {
       for (int offset = 0; offset < kPageRows; ++offset) {
-        key_[offset] = args_.cache + (static_cast<int64_t>(page[block]) * kPageRows + offset) * width_;
+        key_[offset] = cache_ + (static_cast<int64_t>(page[block]) * kPageRows + offset) * width_;
       }
       Attend(tile, kPageRows, scratch_.block);
       Merge(block % kSplitBlocks == 0, queries, scratch_.block, scratch_.split);
@@ -88,10 +91,14 @@ class Attention {
     const bool alone = args_.prefix_blocks[row] == 0;
     // Without a prefix the tail is the total, so it is reduced in place.
     const AttentionPart& tail = alone ? total : scratch_.split;
+    if (args_.tail_count[row] == 0) {  // padding: 0 / 1
+      std::fill_n(total.sum, count, 1.0f);
+      std::fill_n(total.acc, count * total.acc_stride, 0.0f);
+    }
     for (int32_t first = 0; first < args_.tail_count[row]; first += kAttentionBlockKeys) {
       const int keys = std::min(args_.tail_count[row] - first, kAttentionBlockKeys);
       for (int key = 0; key < keys; ++key) {
-        key_[key] = args_.cache + slot[first + key] * width_;
+        key_[key] = cache_ + slot[first + key] * width_;
       }
       Attend(queries, keys, first == 0 ? tail : scratch_.block);
       if (first > 0) {
@@ -104,6 +111,7 @@ class Attention {
   }
 
   const TreeAttentionMlaArgs& args_;
+  const float* const cache_;
   const int64_t width_;
   AttentionScratch scratch_;
   std::array<const float*, kAttentionBlockKeys> key_;
@@ -139,7 +147,7 @@ int64_t PartBegin(const TreeAttentionMlaArgs& args, int64_t total_keys, int64_t 
   int64_t before = 0;
   for (int64_t row = 0; row < args.query.rows; ++row) {
     const int64_t keys = KeysOf(args, row);
-    if (before + keys * args.query.heads > target) {
+    if (before + keys * args.query.heads > target) {  // never at a padding row, which has no keys
       return row * args.query.heads + (target - before) / keys;
     }
     before += keys * args.query.heads;
@@ -154,6 +162,10 @@ constexpr int64_t kMinElementsPerThread = 256 * 1024;
 
 absl::Status TreeAttentionMla(const TreeAttentionMlaArgs& args, StreamView stream) {
   RETURN_IF_ERROR(ValidateTreeAttentionMla(args));
+  if (args.cache_dtype != DType::kF32) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("cache_dtype=", std::string(Name(args.cache_dtype)), ", expected F32 on the CPU"));
+  }
   const auto one_thread = static_cast<int64_t>(AttentionScratchBytes(args.latent));
   const int64_t buffers = args.scratch.size / one_thread;
   if (buffers < 1) {

@@ -3,31 +3,41 @@
 #include <vector>
 
 #include "common/base/status_macros.h"
+#include "common/tensor/weight_element.h"
 #include "kernels/tree_attention_mla/tree_attention_mla.h"
 
 namespace arborist::kernels::reference {
 namespace {
 
+// One key row, widened exactly.
+std::vector<float> Key(const TreeAttentionMlaArgs& args, int64_t slot) {
+  const WeightView cache{args.cache, args.cache_dtype, args.slots, args.latent + args.rope};
+  std::vector<float> key;
+  for (int64_t column = 0; column < cache.columns; ++column) {
+    key.push_back(WeightElement(cache, slot, column));
+  }
+  return key;
+}
+
 // The row's keys in position order.
-std::vector<const float*> Keys(const TreeAttentionMlaArgs& args, int64_t row) {
-  const int64_t width = args.latent + args.rope;
-  std::vector<const float*> keys;
+std::vector<std::vector<float>> Keys(const TreeAttentionMlaArgs& args, int64_t row) {
+  std::vector<std::vector<float>> keys;
   const int32_t* page = args.page_table.row(args.sequence[row]);
   for (int32_t block = 0; block < args.prefix_blocks[row]; ++block) {
     for (int offset = 0; offset < kPageRows; ++offset) {
-      keys.push_back(args.cache + (static_cast<int64_t>(page[block]) * kPageRows + offset) * width);
+      keys.push_back(Key(args, static_cast<int64_t>(page[block]) * kPageRows + offset));
     }
   }
   for (int32_t key = 0; key < args.tail_count[row]; ++key) {
-    keys.push_back(args.cache + args.tail_slot.row(row)[key] * width);
+    keys.push_back(Key(args, args.tail_slot.row(row)[key]));
   }
   return keys;
 }
 
-void Attend(const TreeAttentionMlaArgs& args, const std::vector<const float*>& keys, const float* query,
+void Attend(const TreeAttentionMlaArgs& args, const std::vector<std::vector<float>>& keys, const float* query,
             float* out) {
   std::vector<double> score;
-  for (const float* key : keys) {
+  for (const std::vector<float>& key : keys) {
     double dot = 0;
     for (int64_t c = 0; c < args.latent + args.rope; ++c) {
       dot += static_cast<double>(query[c]) * static_cast<double>(key[c]);
@@ -54,9 +64,13 @@ void Attend(const TreeAttentionMlaArgs& args, const std::vector<const float*>& k
 absl::Status TreeAttentionMla(const TreeAttentionMlaArgs& args, StreamView /*stream*/) {
   RETURN_IF_ERROR(ValidateTreeAttentionMla(args));
   for (int64_t row = 0; row < args.query.rows; ++row) {
-    const std::vector<const float*> keys = Keys(args, row);
+    const std::vector<std::vector<float>> keys = Keys(args, row);
     for (int64_t head = 0; head < args.query.heads; ++head) {
-      Attend(args, keys, args.query.at(row, head), args.out.at(row, head));
+      if (keys.empty()) {
+        std::fill_n(args.out.at(row, head), args.latent, 0.0f);
+      } else {
+        Attend(args, keys, args.query.at(row, head), args.out.at(row, head));
+      }
     }
   }
   return absl::OkStatus();

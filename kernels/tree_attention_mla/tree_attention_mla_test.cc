@@ -72,7 +72,8 @@ Part BlockPart(const TreeAttentionMlaArgs& args, const float* query, const std::
   const int64_t width = args.latent + args.rope;
   std::vector<float> weight;
   for (int32_t slot : slots) {
-    weight.push_back(args.scale * LaneDot(query, args.cache + slot * width, width));
+    weight.push_back(args.scale *
+                     LaneDot(query, static_cast<const float*>(args.cache) + slot * width, width));
   }
   Part part{*std::max_element(weight.begin(), weight.end()), 0, std::vector<float>(args.latent)};
   for (float& value : weight) {
@@ -81,7 +82,8 @@ Part BlockPart(const TreeAttentionMlaArgs& args, const float* query, const std::
   part.l = LaneSum(weight);
   for (size_t j = 0; j < slots.size(); ++j) {
     for (int64_t column = 0; column < args.latent; ++column) {
-      part.acc[column] = std::fma(weight[j], args.cache[slots[j] * width + column], part.acc[column]);
+      part.acc[column] = std::fma(weight[j], static_cast<const float*>(args.cache)[slots[j] * width + column],
+                                  part.acc[column]);
     }
   }
   return part;
@@ -196,6 +198,28 @@ TEST(TreeAttentionMlaTest, HugeScoresGiveTheLargestKeysValueAndNoNan) {
   EXPECT_EQ(std::bit_cast<float>(RunAttention(c, 1)[0][1]), 70.0f);
 }
 
+TEST(TreeAttentionMlaTest, PaddingRowsGiveZerosAndChangeNoOtherRow) {
+  const AttentionShape shape{.heads = 3, .latent = 24, .rope = 8};
+  AttentionCase c = RandomCase(shape, {0, 70, 200});
+  const auto alone = RunAttention(c, 1);
+  c.AddPaddingRow();
+  c.AddPaddingRow();
+  std::vector<float> out;
+  std::vector<std::byte> scratch;
+  for (int threads : {1, 3}) {
+    auto rows = RunAttention(c, threads);
+    for (int i = 0; i < 2; ++i) {
+      EXPECT_EQ(rows.back(), std::vector<uint32_t>(shape.heads * shape.latent, 0u));
+      rows.pop_back();
+    }
+    EXPECT_EQ(rows, alone);
+  }
+  ASSERT_TRUE(reference::TreeAttentionMla(c.Args(out, scratch, 1), {}).ok());
+  for (size_t i = out.size() - 2 * shape.heads * shape.latent; i < out.size(); ++i) {
+    EXPECT_EQ(std::bit_cast<uint32_t>(out[i]), 0u);
+  }
+}
+
 TEST(TreeAttentionMlaTest, NoRowsIsFine) {
   AttentionCase c(AttentionShape{}, 1);
   c.AddSequence(1);
@@ -223,10 +247,10 @@ TEST(TreeAttentionMlaTest, WhatWouldReadOutsideTheCacheIsRefusedByFieldIndexAndV
             "tail_slot[0][3]=320, expected a slot in [0, 320)");
   EXPECT_EQ(Refusal([](Args& a) { const_cast<int32_t&>(a.tail_slot.data[kMaxTailKeys]) = -1; }),
             "tail_slot[1][0]=-1, expected a slot in [0, 320)");
-  EXPECT_EQ(Refusal([](Args& a) { const_cast<int32_t&>(a.tail_count.data[1]) = 0; }),
-            "tail_count[1]=0, expected 1..127");
+  EXPECT_EQ(Refusal([](Args& a) { const_cast<int32_t&>(a.tail_count.data[1]) = -1; }),
+            "tail_count[1]=-1, expected 0..127");
   EXPECT_EQ(Refusal([](Args& a) { const_cast<int32_t&>(a.tail_count.data[0]) = 128; }),
-            "tail_count[0]=128, expected 1..127");
+            "tail_count[0]=128, expected 0..127");
   EXPECT_EQ(Refusal([](Args& a) { const_cast<int32_t&>(a.page_table.data[1]) = 5; }),
             "page_table[0][1]=5, expected a page in [0, 5)");
   EXPECT_EQ(Refusal([](Args& a) { const_cast<int32_t&>(a.prefix_blocks.data[0]) = 5; }),
@@ -234,6 +258,11 @@ TEST(TreeAttentionMlaTest, WhatWouldReadOutsideTheCacheIsRefusedByFieldIndexAndV
   EXPECT_EQ(Refusal([](Args& a) { const_cast<int32_t&>(a.sequence.data[1]) = 2; }),
             "sequence[1]=2, expected an index in [0, 2)");
   EXPECT_EQ(Refusal([](Args& a) { const_cast<int32_t&>(a.sequence.data[0]) = 1; }) != "", true);
+  EXPECT_EQ(Refusal([](Args& a) { const_cast<int32_t&>(a.tail_count.data[0]) = 0; }),
+            "prefix_blocks[0]=2, expected 0 in a padding row (tail_count 0)");
+  EXPECT_EQ(Refusal([](Args& a) { a.cache_dtype = DType::kBF16; }),
+            "cache_dtype=BF16, expected F32 on the CPU");
+  EXPECT_EQ(Refusal([](Args& a) { a.cache_dtype = DType::kF16; }), "cache_dtype=F16, expected F32 or BF16");
   EXPECT_EQ(Refusal([](Args& a) { a.rope = 9; }), "query.columns=32, expected latent + rope = 33");
   EXPECT_THAT(Refusal([](Args& a) { a.scratch.size = 100; }),
               ::testing::StartsWith("scratch.size=100, expected"));
