@@ -21,31 +21,28 @@ class Plan {
  public:
   explicit Plan(const MoeExpertsArgs& args)
       : args_(args),
-        width_(Width(args.full_width)),
-        shared_width_(args.shared != nullptr ? Width(args.full_shared_width) : 0),
-        layout_(args.x.rows, args.x.columns, static_cast<int64_t>(args.experts.size()),
-                static_cast<int>(args.expert.columns), width_, shared_width_) {
+        rows_(LiveRows(args)),
+        width_(args.width),
+        shared_width_(args.shared != nullptr ? args.shared->gate.rows : 0),
+        layout_(args.x.rows, args.x.columns, args.experts.size, static_cast<int>(args.expert.columns), width_,
+                shared_width_) {
     SortRows();
   }
 
   // Phase 1 has one task for each group of inner columns of each active expert, then of the shared expert.
   int64_t InnerTasks() const { return active_count_ * Groups(width_) + Groups(shared_width_); }
   void InnerTask(int64_t task) const;
-  // Phase 2: outputs [begin, end) of all rows.
+  // Phase 2: outputs [begin, end) of all live rows.
   void OutputColumns(int64_t begin, int64_t end) const;
 
   int64_t InnerProducts() const {  // of one task, about
-    const int64_t slots = args_.x.rows * args_.expert.columns + (args_.shared != nullptr ? args_.x.rows : 0);
+    const int64_t slots = rows_ * args_.expert.columns + (args_.shared != nullptr ? rows_ : 0);
     return std::max<int64_t>(1, 2 * slots * std::max(width_, shared_width_) * args_.x.columns /
                                     std::max<int64_t>(1, InnerTasks()));
   }
 
  private:
   static int64_t Groups(int64_t width) { return CeilDiv(width, kGroup); }
-  int64_t Width(int64_t full) const {
-    return SegmentBegin(full, args_.first_segment + args_.segment_count) -
-           SegmentBegin(full, args_.first_segment);
-  }
   template <typename T>
   T* At(int64_t offset) const {
     return reinterpret_cast<T*>(args_.scratch.data + offset);
@@ -56,6 +53,7 @@ class Plan {
              float* up, int64_t width) const;
 
   const MoeExpertsArgs& args_;
+  int64_t rows_;
   int64_t width_;
   int64_t shared_width_;
   MoeScratchLayout layout_;
@@ -64,10 +62,10 @@ class Plan {
 
 // A counting sort of (row, expert) pairs by expert; rows stay ascending.
 void Plan::SortRows() {
-  const auto experts = static_cast<int64_t>(args_.experts.size());
+  const int64_t experts = args_.experts.size;
   auto* begin = At<int32_t>(layout_.expert_begin);
   std::fill_n(begin, experts + 1, 0);
-  for (int64_t t = 0; t < args_.x.rows; ++t) {
+  for (int64_t t = 0; t < rows_; ++t) {
     for (int64_t i = 0; i < args_.expert.columns; ++i) {
       ++begin[args_.expert.row(t)[i] + 1];
     }
@@ -81,7 +79,7 @@ void Plan::SortRows() {
   }
   auto* slot_row = At<int32_t>(layout_.slot_row);
   auto* slot_weight = At<float>(layout_.slot_weight);
-  for (int64_t t = 0; t < args_.x.rows; ++t) {
+  for (int64_t t = 0; t < rows_; ++t) {
     for (int64_t i = 0; i < args_.expert.columns; ++i) {
       const int32_t slot = begin[args_.expert.row(t)[i]]++;
       slot_row[slot] = static_cast<int32_t>(t);
@@ -123,7 +121,7 @@ void Plan::Gated(const ExpertWeights& weights, const int32_t* index, int64_t row
 void Plan::InnerTask(int64_t task) const {
   const int64_t routed = active_count_ * Groups(width_);
   if (task >= routed) {
-    Gated(*args_.shared, nullptr, args_.x.rows, task - routed, At<float>(layout_.shared_gate),
+    Gated(*args_.shared, nullptr, rows_, task - routed, At<float>(layout_.shared_gate),
           At<float>(layout_.shared_up), shared_width_);
     return;
   }
@@ -155,7 +153,7 @@ DotSegmentsArgs Plan::Segments(const WeightView& down, int64_t full, int64_t beg
 void Plan::OutputColumns(int64_t begin, int64_t end) const {
   const int64_t hidden = args_.x.columns;
   auto* sums = At<float>(layout_.sums);
-  for (int64_t t = 0; t < args_.x.rows; ++t) {
+  for (int64_t t = 0; t < rows_; ++t) {
     std::memset(sums + (t * hidden + begin) * 8, 0, static_cast<size_t>(end - begin) * 8 * sizeof(float));
   }
   for (int64_t i = 0; i < active_count_; ++i) {  // ascending ids: the order of the contract
@@ -173,12 +171,12 @@ void Plan::OutputColumns(int64_t begin, int64_t end) const {
     DotSegmentsArgs dot = Segments(args_.shared->down, args_.full_shared_width, begin, end);
     dot.x = At<float>(layout_.shared_gate);
     dot.x_stride = shared_width_;
-    dot.rows = args_.x.rows;
+    dot.rows = rows_;
     dot.finish = true;
     DotSegments(dot);
     return;
   }
-  for (int64_t t = 0; t < args_.x.rows; ++t) {
+  for (int64_t t = 0; t < rows_; ++t) {
     for (int64_t n = begin; n < end; ++n) {
       args_.out.row(t)[n] = JoinSegments(sums + (t * hidden + n) * 8, args_.segment_count);
     }
@@ -189,7 +187,11 @@ void Plan::OutputColumns(int64_t begin, int64_t end) const {
 
 absl::Status MoeExperts(const MoeExpertsArgs& args, StreamView stream) {
   RETURN_IF_ERROR(ValidateMoeExperts(args));
-  if (args.x.rows == 0) {
+  const int64_t live = LiveRows(args);
+  for (int64_t t = live; t < args.x.rows; ++t) {
+    std::fill_n(args.out.row(t), args.out.columns, 0.0f);
+  }
+  if (live == 0) {
     return absl::OkStatus();
   }
   const Plan plan(args);
@@ -199,7 +201,7 @@ absl::Status MoeExperts(const MoeExpertsArgs& args, StreamView stream) {
       plan.InnerTask(task);
     }
   });
-  const int64_t tile = std::max<int64_t>(1, kSumsInCache / (args.x.rows * kGroup));
+  const int64_t tile = std::max<int64_t>(1, kSumsInCache / (live * kGroup));
   stream.threads->ParallelFor(CeilDiv(args.x.columns, kGroup), 4, [&](int64_t begin, int64_t end, int) {
     for (; begin < end; begin += tile) {
       plan.OutputColumns(begin * kGroup, std::min(std::min(begin + tile, end) * kGroup, args.x.columns));

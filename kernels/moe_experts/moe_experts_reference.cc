@@ -36,10 +36,11 @@ absl::Status MoeExperts(const MoeExpertsArgs& args, StreamView) {
   RETURN_IF_ERROR(ValidateMoeExperts(args));
   for (int64_t t = 0; t < args.x.rows; ++t) {
     std::vector<double> sum(args.x.columns, 0.0);
-    for (int64_t i = 0; i < args.expert.columns; ++i) {
+    const bool live = t < LiveRows(args);
+    for (int64_t i = 0; live && i < args.expert.columns; ++i) {
       AddExpert(args.x.row(t), args.experts[args.expert.row(t)[i]], args.weight.row(t)[i], sum);
     }
-    if (args.shared != nullptr) {
+    if (live && args.shared != nullptr) {
       AddExpert(args.x.row(t), *args.shared, 1.0, sum);
     }
     for (size_t n = 0; n < sum.size(); ++n) {

@@ -22,7 +22,8 @@ class Experts {
  public:
   Experts(Random& random, DType dtype, int experts, int top_k, int64_t hidden, int64_t width,
           int64_t shared_width, int64_t rows)
-      : top_k_(top_k),
+      : dtype_(dtype),
+        top_k_(top_k),
         hidden_(hidden),
         width_(width),
         shared_width_(shared_width),
@@ -58,7 +59,9 @@ class Experts {
     return {.x = {x_.data() + first * hidden_, count, hidden_, hidden_},
             .expert = {expert_.data() + first * top_k_, count, top_k_, top_k_},
             .weight = {weight_.data() + first * top_k_, count, top_k_, top_k_},
-            .experts = experts_,
+            .experts = {experts_.data(), static_cast<int64_t>(experts_.size())},
+            .weight_dtype = dtype_,
+            .width = width_,
             .shared = with_shared ? &shared_ : nullptr,
             .full_width = width_,
             .full_shared_width = shared_width_,
@@ -70,6 +73,7 @@ class Experts {
   int64_t hidden() const { return hidden_; }
 
  private:
+  DType dtype_;
   int top_k_;
   int64_t hidden_, width_, shared_width_, rows_;
   std::vector<float> x_;
@@ -199,13 +203,15 @@ TEST(MoeExpertsTest, RanksJoinToTheSameBits) {
         };
         std::vector<std::unique_ptr<RankWeights>> slices;
         std::vector<ExpertWeights> views;
-        for (const ExpertWeights& expert : full.experts) {
-          slices.push_back(cut(expert, full.full_width));
+        for (int64_t e = 0; e < full.experts.size; ++e) {
+          slices.push_back(cut(full.experts[e], full.full_width));
           views.push_back(slices.back()->view);
         }
         slices.push_back(cut(*full.shared, full.full_shared_width));
         MoeExpertsArgs args = experts.Args(0, 7, part, true);
-        args.experts = views;
+        args.experts = {views.data(), full.experts.size};
+        args.weight_dtype = DType::kF32;
+        args.width = views[0].gate.rows;
         args.shared = &slices.back()->view;
         args.first_segment = rank * count;
         args.segment_count = count;
@@ -239,6 +245,33 @@ TEST(MoeExpertsTest, ARowHasTheSameBitsAloneAndAmongOthers) {
   });
 }
 
+TEST(MoeExpertsTest, PaddingRowsAreZeroAndTheOthersAsWithoutThem) {
+  Random random;
+  SCOPED_TRACE(random.seed());
+  Experts experts(random, DType::kBF16, 6, 2, 24, 16, 16, 9);
+  ForEveryIsaAndThreadCount([&](StreamView stream) {
+    for (const int32_t live : {0, 1, 5, 9, 12}) {
+      const int64_t rows = std::min(live, 9);
+      std::vector<float> alone, padded, oracle;
+      if (rows > 0) {
+        ASSERT_TRUE(cpu::MoeExperts(experts.Args(0, rows, alone, true), stream).ok());
+      }
+      alone.resize(9 * experts.hidden(), 0.0f);
+      MoeExpertsArgs args = experts.Args(0, 9, padded, true);
+      std::vector<int32_t> ids(args.expert.data, args.expert.data + 9 * 2);
+      std::fill(ids.begin() + rows * 2, ids.end(), 77);  // no expert of that id
+      args.expert.data = ids.data();
+      args.live_rows = &live;
+      ASSERT_TRUE(cpu::MoeExperts(args, stream).ok());
+      EXPECT_TRUE(SameBits(padded, alone)) << live;
+      oracle = Poisoned(9 * experts.hidden());
+      args.out.data = oracle.data();
+      ASSERT_TRUE(reference::MoeExperts(args, {}).ok());
+      EXPECT_TRUE(Close(oracle, alone, 5e-6)) << live;
+    }
+  });
+}
+
 TEST(MoeExpertsTest, WrongArgumentsAreNamed) {
   Random random;
   Experts experts(random, DType::kF32, 4, 2, 8, 8, 8, 2);
@@ -248,18 +281,20 @@ TEST(MoeExpertsTest, WrongArgumentsAreNamed) {
   EXPECT_EQ(ValidateMoeExperts(args).message(), "segment_count=5, expected 1, 2, 4 or 8");
   args = experts.Args(0, 2, out, true);
   args.full_width = 16;
+  EXPECT_EQ(ValidateMoeExperts(args).message(), "width=8, expected 16, this rank's part of 16");
+  args.width = 16;
   EXPECT_EQ(
       ValidateMoeExperts(args).message(),
       "experts[0].gate=[8, 8] of type 0, up=[8, 8] of type 0, down=[8, 8] of type 0, expected [16, 8] twice "
-      "and [8, 16], F32, BF16 or F16");
+      "and [8, 16] of type 0");
   args = experts.Args(0, 2, out, true);
   const std::vector<int32_t> twice = {1, 1, 0, 2};
   args.expert.data = twice.data();
   EXPECT_EQ(ValidateMoeExperts(args).message(), "expert[0, 1]=1, expected ascending ids in [0, 4)");
   args = experts.Args(0, 2, out, true);
-  std::vector<ExpertWeights> absent(args.experts.begin(), args.experts.end());
+  std::vector<ExpertWeights> absent(args.experts.data, args.experts.data + args.experts.size);
   absent[args.expert.data[0]].gate.data = nullptr;
-  args.experts = absent;
+  args.experts = {absent.data(), args.experts.size};
   EXPECT_NE(ValidateMoeExperts(args).message().find("expected an expert with weights"),
             absl::string_view::npos);
   args = experts.Args(0, 2, out, true);

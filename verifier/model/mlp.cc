@@ -1,7 +1,6 @@
 #include "verifier/model/mlp.h"
 
 #include "common/base/status_macros.h"
-#include "verifier/model/row_ops.h"
 
 namespace arborist::verifier {
 
@@ -29,7 +28,7 @@ absl::Status Moe(const RankContext& rank, const LayerWeights& weights, View2<con
   const int64_t rows = normed.rows, chosen = config.experts_per_token;
   const View2<float> logits = Scratch::Rows(rank.scratch.router, rows, config.routed_experts);
   const View2<float> weight = Scratch::Rows(rank.scratch.route_weight, rows, chosen);
-  const View2<int32_t> expert{rank.scratch.route.data(), rows, chosen, chosen};
+  const View2<int32_t> expert{rank.scratch.route, rows, chosen, chosen};
   RETURN_IF_ERROR(rank.kernels.linear({.x = normed, .weight = weights.router, .out = logits}, rank.stream));
   RETURN_IF_ERROR(
       rank.kernels.moe_route({.logits = Const(logits),
@@ -47,7 +46,9 @@ absl::Status Moe(const RankContext& rank, const LayerWeights& weights, View2<con
   RETURN_IF_ERROR(rank.kernels.moe_experts({.x = normed,
                                             .expert = {expert.data, rows, chosen, chosen},
                                             .weight = Const(weight),
-                                            .experts = weights.experts,
+                                            .experts = weights.expert_table,
+                                            .weight_dtype = weights.experts.front().gate.dtype,
+                                            .width = weights.experts.front().gate.rows,
                                             .shared = config.shared_experts > 0 ? &weights.shared : nullptr,
                                             .full_width = config.moe_intermediate_size,
                                             .full_shared_width = config.shared_width(),
