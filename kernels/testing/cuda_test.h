@@ -38,7 +38,7 @@ class DeviceArray {
   // Poisoned: every byte is 0xff (a NaN as fp32, bf16 or fp16; -1 as an integer).
   explicit DeviceArray(int64_t count) : count_(count) {
     const size_t bytes = Bytes() + kGuard;
-    EXPECT_TRUE(CudaStatus(cudaMalloc(&data_, bytes), "test memory").ok());
+    EXPECT_TRUE(CudaStatus(cudaMalloc(reinterpret_cast<void**>(&data_), bytes), "test memory").ok());
     EXPECT_EQ(cudaMemset(data_, 0xff, Bytes()), cudaSuccess);
     EXPECT_EQ(cudaMemset(reinterpret_cast<char*>(data_) + Bytes(), 0x5a, kGuard), cudaSuccess);
   }
