@@ -62,11 +62,16 @@ absl::Status Attention(const ForwardPass& pass, int64_t index, const DFlashLayer
   RETURN_IF_ERROR(Linear(pass, normed, layer.value, scratch.value.data()));
   RETURN_IF_ERROR(NormAndRotate(pass, layer.query_norm, s.heads, positions, scratch.query.data()));
   RETURN_IF_ERROR(NormAndRotate(pass, layer.key_norm, s.kv_heads, positions, scratch.key.data()));
+  const int32_t context_first = 0, context_rows = static_cast<int32_t>(context.rows);
   RETURN_IF_ERROR(
       pass.kernels.block_attention_gqa({.query = {scratch.query.data(), block, s.heads, s.head_dim},
+                                        .block = block,
                                         .context_key = context.key(index),
                                         .context_value = context.value(index),
-                                        .context = context.rows,
+                                        .plane_rows = context.rows,
+                                        .context_first = {&context_first, 1},
+                                        .context_rows = {&context_rows, 1},
+                                        .max_context = context.rows,
                                         .context_begin = {scratch.context_begin.data(), block},
                                         .block_begin = {scratch.block_begin.data(), block},
                                         .block_end = {scratch.block_end.data(), block},

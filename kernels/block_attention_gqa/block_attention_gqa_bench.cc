@@ -21,11 +21,16 @@ void BlockAttentionGqa(benchmark::State& state) {
   std::vector<float> out(query.size());
   const std::vector<int32_t> zero(kBlock, 0);
   const std::vector<int32_t> all(kBlock, kBlock);
+  const int32_t first = 0, rows = static_cast<int32_t>(context);
   ThreadPool pool(2);
   const BlockAttentionGqaArgs args = {.query = {query.data(), kBlock, kHeads, kHeadDim},
+                                      .block = kBlock,
                                       .context_key = context_row.data(),
                                       .context_value = context_row.data(),
-                                      .context = context,
+                                      .plane_rows = context,
+                                      .context_first = {&first, 1},
+                                      .context_rows = {&rows, 1},
+                                      .max_context = context,
                                       .context_begin = {zero.data(), kBlock},
                                       .block_begin = {zero.data(), kBlock},
                                       .block_end = {all.data(), kBlock},

@@ -9,8 +9,10 @@
 namespace arborist::kernels::cpu {
 namespace {
 
-// Rows [begin, end) see the same keys; with the heads [head, head + heads) of one key head they are a tile.
+// Rows [begin, end) of one stream see the same keys; with the heads [head, head + heads) of one key head they
+// are a tile.
 struct Tile {
+  int64_t stream;
   int64_t begin;
   int64_t end;
   int64_t head;
@@ -32,7 +34,7 @@ class Attention {
       std::memcpy(query_.data() + (row - tile.begin) * tile.heads * head_dim_, args_.query.at(row, tile.head),
                   static_cast<size_t>(tile.heads * head_dim_) * sizeof(float));
     }
-    const int64_t context = args_.context - args_.context_begin[tile.begin];
+    const int64_t context = args_.context_rows[tile.stream] - args_.context_begin[tile.begin];
     const int64_t keys = context + args_.block_end[tile.begin] - args_.block_begin[tile.begin];
     for (int64_t first = 0; first < keys; first += kAttentionBlockKeys) {
       const auto count = static_cast<int>(std::min<int64_t>(keys - first, kAttentionBlockKeys));
@@ -51,12 +53,12 @@ class Attention {
   // Visible key `index` of the tile becomes key `j` of the chunk.
   void PointAt(const Tile& tile, int64_t index, int64_t context, int j) {
     if (index < context) {
-      const int64_t row = args_.context_begin[tile.begin] + index;
+      const int64_t row = args_.context_first[tile.stream] + args_.context_begin[tile.begin] + index;
       const int64_t offset = (row * args_.block_key.heads + tile.kv_head) * head_dim_;
       key_[j] = args_.context_key + offset;
       value_[j] = args_.context_value + offset;
     } else {
-      const int64_t row = args_.block_begin[tile.begin] + (index - context);
+      const int64_t row = tile.stream * args_.block + args_.block_begin[tile.begin] + (index - context);
       key_[j] = args_.block_key.at(row, tile.kv_head);
       value_[j] = args_.block_value.at(row, tile.kv_head);
     }
@@ -104,18 +106,19 @@ bool SameKeys(const BlockAttentionGqaArgs& args, int64_t a, int64_t b) {
          args.block_end[a] == args.block_end[b];
 }
 
-// All rows under one key head, at most kAttentionTileQueries queries at a time.
-void AttendKvHead(const BlockAttentionGqaArgs& args, int64_t kv_head, Attention& attention) {
+// All rows of a stream under one key head, at most kAttentionTileQueries queries at a time.
+void AttendKvHead(const BlockAttentionGqaArgs& args, int64_t stream, int64_t kv_head, Attention& attention) {
   const int64_t group = args.query.heads / args.block_key.heads;
   const int64_t rows_a_tile = std::max<int64_t>(1, kAttentionTileQueries / group);
-  for (int64_t begin = 0; begin < args.query.rows;) {
+  const int64_t block_end = (stream + 1) * args.block;
+  for (int64_t begin = stream * args.block; begin < block_end;) {
     int64_t end = begin + 1;
-    while (end < args.query.rows && end - begin < rows_a_tile && SameKeys(args, begin, end)) {
+    while (end < block_end && end - begin < rows_a_tile && SameKeys(args, begin, end)) {
       ++end;
     }
     for (int64_t head = 0; head < group; head += kAttentionTileQueries) {
       const int64_t heads = std::min<int64_t>(group - head, kAttentionTileQueries);
-      attention.Run({begin, end, kv_head * group + head, heads, kv_head});
+      attention.Run({stream, begin, end, kv_head * group + head, heads, kv_head});
     }
     begin = end;
   }
@@ -125,10 +128,11 @@ void AttendKvHead(const BlockAttentionGqaArgs& args, int64_t kv_head, Attention&
 
 absl::Status BlockAttentionGqa(const BlockAttentionGqaArgs& args, StreamView stream) {
   RETURN_IF_ERROR(ValidateBlockAttentionGqa(args));
-  stream.threads->ParallelFor(args.block_key.heads, 1, [&](int64_t begin, int64_t end, int) {
+  const int64_t kv_heads = args.block_key.heads;
+  stream.threads->ParallelFor(args.context_rows.size * kv_heads, 1, [&](int64_t begin, int64_t end, int) {
     Attention attention(args);
-    for (int64_t kv_head = begin; kv_head < end; ++kv_head) {
-      AttendKvHead(args, kv_head, attention);
+    for (int64_t i = begin; i < end; ++i) {
+      AttendKvHead(args, i / kv_heads, i % kv_heads, attention);
     }
   });
   return absl::OkStatus();

@@ -15,12 +15,15 @@ struct Key {
 
 std::vector<Key> VisibleKeys(const BlockAttentionGqaArgs& args, int64_t i, int64_t kv_head) {
   std::vector<Key> keys;
-  for (int64_t j = args.context_begin[i]; j < args.context; ++j) {
-    const int64_t offset = (j * args.block_key.heads + kv_head) * args.block_key.columns;
+  const int64_t s = i / args.block;
+  for (int64_t j = args.context_begin[i]; j < args.context_rows[s]; ++j) {
+    const int64_t offset =
+        ((args.context_first[s] + j) * args.block_key.heads + kv_head) * args.block_key.columns;
     keys.push_back({args.context_key + offset, args.context_value + offset});
   }
   for (int64_t j = args.block_begin[i]; j < args.block_end[i]; ++j) {
-    keys.push_back({args.block_key.at(j, kv_head), args.block_value.at(j, kv_head)});
+    keys.push_back(
+        {args.block_key.at(s * args.block + j, kv_head), args.block_value.at(s * args.block + j, kv_head)});
   }
   return keys;
 }
