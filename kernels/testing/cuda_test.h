@@ -41,6 +41,7 @@ class DeviceArray {
     EXPECT_TRUE(CudaStatus(cudaMalloc(reinterpret_cast<void**>(&data_), bytes), "test memory").ok());
     EXPECT_EQ(cudaMemset(data_, 0xff, Bytes()), cudaSuccess);
     EXPECT_EQ(cudaMemset(reinterpret_cast<char*>(data_) + Bytes(), 0x5a, kGuard), cudaSuccess);
+    EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);  // the test's stream does not wait for these
   }
   ~DeviceArray() {
     CheckGuard();
@@ -52,6 +53,7 @@ class DeviceArray {
   void Write(const std::vector<T>& values) {
     EXPECT_EQ(static_cast<int64_t>(values.size()), count_);
     EXPECT_EQ(cudaMemcpy(data_, values.data(), Bytes(), cudaMemcpyHostToDevice), cudaSuccess);
+    EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);  // the copy may still be on its way
   }
   std::vector<T> Read() const {
     std::vector<T> values(static_cast<size_t>(count_));
