@@ -8,12 +8,12 @@
 namespace arborist {
 
 // Non-owning row-major views. The memory belongs to the backend that the kernel runs on and must outlive the
-// call.
+// call. Accessors are constexpr, so that device code calls them too.
 template <typename T>
 struct View1 {
   T* data = nullptr;
   int64_t size = 0;
-  T& operator[](int64_t i) const { return data[i]; }
+  constexpr T& operator[](int64_t i) const { return data[i]; }
 };
 
 template <typename T>
@@ -22,7 +22,7 @@ struct View2 {
   int64_t rows = 0;
   int64_t columns = 0;
   int64_t row_stride = 0;  // elements, >= columns
-  T* row(int64_t r) const { return data + r * row_stride; }
+  constexpr T* row(int64_t r) const { return data + r * row_stride; }
 };
 
 // Contiguous [rows, heads, columns].
@@ -32,7 +32,7 @@ struct View3 {
   int64_t rows = 0;
   int64_t heads = 0;
   int64_t columns = 0;
-  T* at(int64_t r, int64_t h) const { return data + (r * heads + h) * columns; }
+  constexpr T* at(int64_t r, int64_t h) const { return data + (r * heads + h) * columns; }
 };
 
 // A matrix as the checkpoint stores it: [rows = outputs, columns = inputs], row-major and contiguous, F32,
@@ -42,6 +42,22 @@ struct WeightView {
   DType dtype = DType::kF32;
   int64_t rows = 0;
   int64_t columns = 0;
+};
+
+// Rows of logits as a product leaves them: F32 or BF16.
+struct LogitsView {
+  const void* data = nullptr;
+  DType dtype = DType::kF32;
+  int64_t rows = 0;
+  int64_t columns = 0;
+  int64_t row_stride = 0;  // elements, >= columns
+
+  LogitsView() = default;
+  LogitsView(const void* data, DType dtype, int64_t rows, int64_t columns, int64_t row_stride)
+      : data(data), dtype(dtype), rows(rows), columns(columns), row_stride(row_stride) {}
+  LogitsView(
+      View2<const float> logits)  // NOLINT(google-explicit-constructor): fp32 rows are logits as they are
+      : LogitsView(logits.data, DType::kF32, logits.rows, logits.columns, logits.row_stride) {}
 };
 
 }  // namespace arborist

@@ -15,10 +15,9 @@ struct EmbeddingLookupArgs {
 };
 
 // InvalidArgument names the wrong field, its value and what was expected. tokens == 0 is OK and does nothing.
-absl::Status ValidateEmbeddingLookup(
-    const EmbeddingLookupArgs& args);  // all of it: for kernels whose arrays the host can read
-absl::Status ValidateEmbeddingLookupShapes(
-    const EmbeddingLookupArgs& args);  // what the host knows of arrays on a device
+absl::Status ValidateEmbeddingLookup(const EmbeddingLookupArgs& args);
+// What the host can check of arrays on a device.
+absl::Status ValidateEmbeddingLookupShapes(const EmbeddingLookupArgs& args);
 
 namespace reference {
 absl::Status EmbeddingLookup(const EmbeddingLookupArgs& args, StreamView stream);

@@ -22,9 +22,9 @@ struct KvAppendArgs {
       false;  // rows are fp32, the plane is bf16 (round to nearest even); row_bytes counts the plane's
 };
 
-absl::Status ValidateKvAppend(
-    const KvAppendArgs& args);  // all of it: for kernels whose arrays the host can read
-absl::Status ValidateKvAppendShapes(const KvAppendArgs& args);  // what the host knows of arrays on a device
+absl::Status ValidateKvAppend(const KvAppendArgs& args);
+// What the host can check of arrays on a device.
+absl::Status ValidateKvAppendShapes(const KvAppendArgs& args);
 
 namespace reference {
 absl::Status KvAppend(const KvAppendArgs& args, StreamView stream);

@@ -36,6 +36,10 @@ absl::Status ValidateKvCompactShapes(const KvCompactArgs& args) {
     return absl::InvalidArgumentError(
         absl::StrCat("row_bytes.size=", args.row_bytes.size, ", expected plane.size=", args.plane.size));
   }
+  if (args.plane.size > kMaxCompactPlanes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("plane.size=", args.plane.size, ", expected at most ", kMaxCompactPlanes, " planes"));
+  }
   if (args.from.size != args.to.size) {
     return absl::InvalidArgumentError(
         absl::StrCat("from.size=", args.from.size, ", expected to.size=", args.to.size));

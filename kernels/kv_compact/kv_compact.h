@@ -10,6 +10,7 @@
 namespace arborist::kernels {
 
 inline constexpr int64_t kMaxCompactMoves = 512;
+inline constexpr int64_t kMaxCompactPlanes = 256;
 
 // Moves rows of every plane: plane[to[i], :] = old plane[from[i], :], as if all reads came before all writes
 // (accepted path 0,2,3 has to = {start+1, start+2}, from = {start+2, start+3}: 'to' of one is 'from' of
@@ -17,7 +18,7 @@ inline constexpr int64_t kMaxCompactMoves = 512;
 // `from`. All planes in one call; on CUDA in one launch, `plane` and `row_bytes` lie in device memory like
 // the moves, and a move from or to a slot past the planes is skipped.
 struct KvCompactArgs {
-  View1<void* const> plane;        // [planes], each [slots, row_bytes[i]]
+  View1<void* const> plane;        // [planes], at most kMaxCompactPlanes, each [slots, row_bytes[i]]
   View1<const int64_t> row_bytes;  // [planes]
   int64_t max_row_bytes = 0;       // the largest of row_bytes
   int64_t slots = 0;
@@ -28,9 +29,9 @@ struct KvCompactArgs {
 
 size_t KvCompactScratchBytes(int64_t moves, int64_t max_row_bytes, int threads);
 
-absl::Status ValidateKvCompact(
-    const KvCompactArgs& args);  // all of it: for kernels whose arrays the host can read
-absl::Status ValidateKvCompactShapes(const KvCompactArgs& args);  // what the host knows of arrays on a device
+absl::Status ValidateKvCompact(const KvCompactArgs& args);
+// What the host can check of arrays on a device.
+absl::Status ValidateKvCompactShapes(const KvCompactArgs& args);
 
 namespace reference {
 absl::Status KvCompact(const KvCompactArgs& args, StreamView stream);

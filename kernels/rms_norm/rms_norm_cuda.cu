@@ -1,9 +1,155 @@
+#include <algorithm>
+
+#include "common/base/status_macros.h"
 #include "kernels/rms_norm/rms_norm.h"
+#include "kernels/row_items/row_items.cuh"
 
+// Which threads share a row, and so the order of its sum, follows from the number of columns alone: quad q is
+// summed by thread q % threads, in four lanes by ascending q; lanes, then the lanes of a warp by halves, then
+// warps in order. Alignment, rows and their number change nothing.
 namespace arborist::kernels::cuda {
+namespace {
 
-absl::Status RmsNorm(const RmsNormArgs&, StreamView) {
-  return absl::UnimplementedError("rms_norm: no CUDA version yet");
+__device__ void AddSquares(const float4& x, float4& sum) {
+  sum.x = fmaf(x.x, x.x, sum.x);
+  sum.y = fmaf(x.y, x.y, sum.y);
+  sum.z = fmaf(x.z, x.z, sum.z);
+  sum.w = fmaf(x.w, x.w, sum.w);
+}
+
+// The sum over the threads of a row, in every thread of it.
+template <int kThreads>
+__device__ float SumOfRow(const float4& lanes) {
+  float sum = (lanes.x + lanes.y) + (lanes.z + lanes.w);
+#pragma unroll
+  for (int step = 16; step > 0; step /= 2) {
+    sum += __shfl_xor_sync(0xffffffffu, sum, step);
+  }
+  if constexpr (kThreads > 32) {
+    __shared__ float warps[kThreads / 32];
+    if (threadIdx.x % 32 == 0) {
+      warps[threadIdx.x / 32] = sum;
+    }
+    __syncthreads();
+    sum = warps[0];
+#pragma unroll
+    for (int i = 1; i < kThreads / 32; ++i) {
+      sum += warps[i];
+    }
+  }
+  return sum;
+}
+
+__device__ float InverseNorm(float squares, int64_t columns, float epsilon) {
+  return 1.0f / sqrtf(squares / static_cast<float>(columns) + epsilon);
+}
+
+__device__ float4 Scale(const float4& x, float inverse, const float4& weight) {
+  return make_float4((x.x * inverse) * weight.x, (x.y * inverse) * weight.y, (x.z * inverse) * weight.z,
+                     (x.w * inverse) * weight.w);
+}
+
+// Blocks smaller than this leave processors without enough warps.
+constexpr int kMinBlock = 128;
+
+// kThreads threads keep a row in registers, kQuads quads each.
+template <int kThreads, int kQuads, bool kAligned>
+__global__ void __launch_bounds__(std::max(kThreads, kMinBlock)) NormRows(RmsNormArgs args) {
+  constexpr int kRows = std::max(1, kMinBlock / kThreads);
+  const int64_t row = int64_t{blockIdx.x} * kRows + threadIdx.x / kThreads;
+  if (row >= args.x.rows) {
+    return;  // only where a warp has a row of its own
+  }
+  const uint32_t first = threadIdx.x % kThreads;
+  const int64_t columns = args.x.columns;
+  float4 x[kQuads], weight[kQuads];
+#pragma unroll
+  for (int i = 0; i < kQuads; ++i) {
+    const uint32_t quad = first + i * kThreads;
+    x[i] = 4 * int64_t{quad} < columns ? LoadQuad<kAligned>(args.x.row(row), quad, columns)
+                                       : make_float4(0, 0, 0, 0);
+  }
+#pragma unroll
+  for (int i = 0; i < kQuads; ++i) {
+    const uint32_t quad = first + i * kThreads;
+    if (4 * int64_t{quad} < columns) {
+      weight[i] = LoadQuad<kAligned>(args.weight.data, quad, columns);
+    }
+  }
+  float4 squares = make_float4(0, 0, 0, 0);
+#pragma unroll
+  for (int i = 0; i < kQuads; ++i) {
+    AddSquares(x[i], squares);
+  }
+  const float inverse = InverseNorm(SumOfRow<kThreads>(squares), columns, args.epsilon);
+#pragma unroll
+  for (int i = 0; i < kQuads; ++i) {
+    const uint32_t quad = first + i * kThreads;
+    if (4 * int64_t{quad} < columns) {
+      StoreQuad<kAligned>(args.out.row(row), quad, columns, Scale(x[i], inverse, weight[i]));
+    }
+  }
+}
+
+// Rows too long for registers are read twice.
+template <int kThreads, bool kAligned>
+__global__ void __launch_bounds__(kThreads) NormLongRows(RmsNormArgs args) {
+  const int64_t row = blockIdx.x, columns = args.x.columns;
+  float4 squares = make_float4(0, 0, 0, 0);
+  for (uint32_t quad = threadIdx.x; 4 * int64_t{quad} < columns; quad += kThreads) {
+    AddSquares(LoadQuad<kAligned>(args.x.row(row), quad, columns), squares);
+  }
+  const float inverse = InverseNorm(SumOfRow<kThreads>(squares), columns, args.epsilon);
+  for (uint32_t quad = threadIdx.x; 4 * int64_t{quad} < columns; quad += kThreads) {
+    const float4 x = LoadQuad<kAligned>(args.x.row(row), quad, columns);
+    const float4 weight = LoadQuad<kAligned>(args.weight.data, quad, columns);
+    StoreQuad<kAligned>(args.out.row(row), quad, columns, Scale(x, inverse, weight));
+  }
+}
+
+template <int kThreads, int kQuads, bool kAligned>
+void LaunchRows(const RmsNormArgs& args, cudaStream_t stream) {
+  constexpr int kRows = std::max(1, kMinBlock / kThreads);
+  const auto blocks = static_cast<uint32_t>((args.x.rows + kRows - 1) / kRows);
+  NormRows<kThreads, kQuads, kAligned><<<blocks, std::max(kThreads, kMinBlock), 0, stream>>>(args);
+}
+
+template <bool kAligned>
+void Launch(const RmsNormArgs& args, cudaStream_t stream) {
+  const int64_t columns = args.x.columns;
+  if (columns <= 128) {
+    LaunchRows<32, 1, kAligned>(args, stream);
+  } else if (columns <= 512) {
+    LaunchRows<32, 4, kAligned>(args, stream);
+  } else if (columns <= 2048) {
+    LaunchRows<128, 4, kAligned>(args, stream);
+  } else if (columns <= 4096) {
+    LaunchRows<256, 4, kAligned>(args, stream);
+  } else if (columns <= 7168) {
+    LaunchRows<256, 7, kAligned>(args, stream);
+  } else if (columns <= 16384) {
+    LaunchRows<512, 8, kAligned>(args, stream);
+  } else {
+    NormLongRows<1024, kAligned><<<static_cast<uint32_t>(args.x.rows), 1024, 0, stream>>>(args);
+  }
+}
+
+}  // namespace
+
+absl::Status RmsNorm(const RmsNormArgs& args, StreamView stream) {
+  RETURN_IF_ERROR(ValidateRmsNorm(args));
+  if (args.x.rows == 0) {
+    return absl::OkStatus();
+  }
+  const bool aligned = QuadsAlign(args.x) && QuadsAlign(args.out) &&
+                       reinterpret_cast<uintptr_t>(args.weight.data) % sizeof(float4) == 0;
+  const auto cuda_stream = static_cast<cudaStream_t>(stream.cuda_stream);
+  if (aligned) {
+    Launch<true>(args, cuda_stream);
+  } else {
+    Launch<false>(args, cuda_stream);
+  }
+  return LaunchStatus("rms_norm");
 }
 
 }  // namespace arborist::kernels::cuda
