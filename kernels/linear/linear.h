@@ -12,6 +12,10 @@ namespace arborist::kernels {
 // ascending k, each by one fused multiply-add from 0 (k past the end contributes fma(0, 0, lane)); then lanes
 // are joined (l, l+8), (l, l+4), (l, l+2), (l, l+1). So a result depends on the two vectors alone, never on
 // rows, tiles or threads.
+//
+// That is the CPU's definition. On CUDA the order is another one, fixed by the weight's shape alone, and x is
+// rounded to bf16 (to nearest even) before it meets bf16 weights; sums are fp32. A result still depends on the
+// two vectors alone (dense_cuda.h).
 
 // Column parallel: out[t, n] = dot(x[t, :], weight[n, :]).
 struct LinearArgs {
@@ -25,7 +29,7 @@ absl::Status ValidateLinear(const LinearArgs& args);
 // A row-parallel product is defined as 8 segments of the full inputs, segment s = [floor(s*K/8),
 // floor((s+1)*K/8)), each a dot product as above, joined by the balanced binary tree
 // ((0+1)+(2+3))+((4+5)+(6+7)). A rank of R owns 8/R neighbouring segments, which form a subtree; so 1, 2, 4
-// and 8 ranks agree bit for bit.
+// and 8 ranks agree bit for bit. On CUDA the promise is per rank count: a rank's product is one plain dot.
 inline constexpr int kRowParallelSegments = 8;
 
 constexpr int64_t SegmentBegin(int64_t full_inputs, int segment) {

@@ -1,12 +1,75 @@
+#include <cuda_runtime.h>
+
+#include <algorithm>
+
+#include "common/base/math.h"
+#include "common/base/status_macros.h"
+#include "common/device/cuda_status.h"
+#include "kernels/linear/dense_cuda.h"
 #include "kernels/linear/linear.h"
 
 namespace arborist::kernels::cuda {
+namespace {
 
-absl::Status Linear(const LinearArgs&, StreamView) {
-  return absl::UnimplementedError("linear: no CUDA version yet");
+// Blocks that keep the memory of a large GPU busy. A constant: results must not depend on the card's size.
+constexpr int64_t kBlocks = 128;
+// Fewer steps of 32 inputs than this are not worth another rank.
+constexpr int64_t kStepsPerRank = 8;
+
+absl::Status Multiply(const View2<const float>& x, const WeightView& weight, const View2<float>& out,
+                      StreamView stream) {
+  return Dense({.x = x.data,
+                .x_row_stride = x.row_stride,
+                .x_head_stride = 0,
+                .weight = weight,
+                .out = out.data,
+                .out_row_stride = out.row_stride,
+                .out_head_stride = 0,
+                .tokens = x.rows,
+                .heads = 1,
+                .outputs = weight.rows},
+               stream.cuda_stream);
 }
-absl::Status LinearRowParallel(const LinearRowParallelArgs&, StreamView) {
-  return absl::UnimplementedError("linear: no CUDA version yet");
+
+}  // namespace
+
+DensePlan PlanDense(int64_t heads, int64_t outputs, int64_t inputs, int64_t tokens, bool clusters) {
+  DensePlan plan;
+  const int64_t steps = CeilDiv(inputs, 32);
+  while (clusters && plan.ranks < 8 && heads * CeilDiv(outputs, 128) * plan.ranks < kBlocks &&
+         steps / (2 * plan.ranks) >= kStepsPerRank) {
+    plan.ranks *= 2;
+  }
+  // Tall blocks read x less often, low ones are more.
+  plan.rows = tokens <= 16 ? 64 : 128;
+  while (plan.rows > 32 && heads * CeilDiv(outputs, plan.rows) * plan.ranks < kBlocks / 2) {
+    plan.rows /= 2;
+  }
+  return plan;
+}
+
+absl::Status Dense(const DenseArgs& args, void* cuda_stream) {
+  if (args.tokens == 0) {
+    return absl::OkStatus();
+  }
+  if (args.weight.dtype != DType::kBF16) {
+    return DenseFma(args, cuda_stream);
+  }
+  int device = 0, clusters = 0;
+  RETURN_IF_ERROR(CudaStatus(cudaGetDevice(&device), "linear"));
+  RETURN_IF_ERROR(CudaStatus(cudaDeviceGetAttribute(&clusters, cudaDevAttrClusterLaunch, device), "linear"));
+  return DenseMma(args, PlanDense(args.heads, args.outputs, args.weight.columns, args.tokens, clusters != 0),
+                  cuda_stream);
+}
+
+absl::Status Linear(const LinearArgs& args, StreamView stream) {
+  RETURN_IF_ERROR(ValidateLinear(args));
+  return Multiply(args.x, args.weight, args.out, stream);
+}
+
+absl::Status LinearRowParallel(const LinearRowParallelArgs& args, StreamView stream) {
+  RETURN_IF_ERROR(ValidateLinearRowParallel(args));
+  return Multiply(args.x, args.weight, args.out, stream);
 }
 
 }  // namespace arborist::kernels::cuda

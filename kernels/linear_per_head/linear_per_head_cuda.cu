@@ -1,9 +1,22 @@
+#include "common/base/status_macros.h"
+#include "kernels/linear/dense_cuda.h"
 #include "kernels/linear_per_head/linear_per_head.h"
 
 namespace arborist::kernels::cuda {
 
-absl::Status LinearPerHead(const LinearPerHeadArgs&, StreamView) {
-  return absl::UnimplementedError("linear_per_head: no CUDA version yet");
+absl::Status LinearPerHead(const LinearPerHeadArgs& args, StreamView stream) {
+  RETURN_IF_ERROR(ValidateLinearPerHead(args));
+  return Dense({.x = args.x,
+                .x_row_stride = args.x_row_stride,
+                .x_head_stride = args.x_head_stride,
+                .weight = args.weight,
+                .out = args.out,
+                .out_row_stride = args.out_row_stride,
+                .out_head_stride = args.out_head_stride,
+                .tokens = args.tokens,
+                .heads = args.heads,
+                .outputs = args.outputs},
+               stream.cuda_stream);
 }
 
 }  // namespace arborist::kernels::cuda

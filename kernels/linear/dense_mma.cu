@@ -1,0 +1,168 @@
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <nv/target>
+
+#include "common/base/math.h"
+#include "common/base/status_macros.h"
+#include "common/device/cuda_status.h"
+#include "kernels/linear/dense_cuda.h"
+#include "kernels/linear/mma_tile.cuh"
+
+namespace arborist::kernels::cuda {
+namespace {
+
+struct Work {
+  DenseArgs args;
+  int ranks;
+  int token_tiles;
+  bool x_aligned;
+  bool weight_aligned;
+};
+
+// Clusters exist from sm_90 on; elsewhere the plan has one rank and these are never reached.
+__device__ inline void ClusterBarrier() {
+  NV_IF_TARGET(NV_PROVIDES_SM_90, (asm volatile("barrier.cluster.arrive.release.aligned;\n"
+                                                "barrier.cluster.wait.acquire.aligned;\n" ::
+                                                    : "memory");))
+}
+__device__ inline float LoadFromRank([[maybe_unused]] uint32_t address, [[maybe_unused]] int rank) {
+  float value = 0;
+  NV_IF_TARGET(NV_PROVIDES_SM_90,
+               (asm volatile("{\n.reg .b32 remote;\nmapa.shared::cluster.u32 remote, %1, %2;\n"
+                             "ld.shared::cluster.f32 %0, [remote];\n}\n"
+                             : "=f"(value)
+                             : "r"(address), "r"(rank));))
+  return value;
+}
+
+// A block is (rank, token tile, row tile) in x, fastest first, and the head in y: the blocks of a row tile
+// run close together, so that its weights come from memory once.
+template <typename Tile>
+__global__ void __launch_bounds__(Tile::kThreads) Multiply(const __grid_constant__ Work work) {
+  extern __shared__ __align__(128) char shared[];
+  const DenseArgs& a = work.args;
+  const int rank = static_cast<int>(blockIdx.x % work.ranks);
+  const int token_tile = static_cast<int>(blockIdx.x / work.ranks % work.token_tiles);
+  const int64_t row = static_cast<int64_t>(blockIdx.x / work.ranks / work.token_tiles) * Tile::kRows;
+  const int64_t token = static_cast<int64_t>(token_tile) * Tile::kTokens;
+  const int64_t head = blockIdx.y;
+  const int inputs = static_cast<int>(a.weight.columns);
+  const int steps = (inputs + kMmaStep - 1) / kMmaStep;
+  const int rows = static_cast<int>(min(a.outputs - row, static_cast<int64_t>(Tile::kRows)));
+  const int tokens = static_cast<int>(min(a.tokens - token, static_cast<int64_t>(Tile::kTokens)));
+  const MmaOperands in{
+      .x = a.x + token * a.x_row_stride + head * a.x_head_stride,
+      .x_stride = a.x_row_stride,
+      .tokens = tokens,
+      .x_aligned = work.x_aligned,
+      .weight = static_cast<const uint16_t*>(a.weight.data) + (head * a.outputs + row) * inputs,
+      .rows = rows,
+      .weight_aligned = work.weight_aligned,
+      .inputs = inputs};
+  Tile tile;
+  MultiplySteps(in, steps * rank / work.ranks, steps * (rank + 1) / work.ranks, shared, tile);
+
+  float* out = a.out + token * a.out_row_stride + head * a.out_head_stride + row;
+  if (work.ranks == 1) {
+    ForEachResult(tile, [&](int r, int t, float value) {
+      if (r < rows && t < tokens) {
+        out[t * a.out_row_stride + r] = value;
+      }
+    });
+    return;
+  }
+  __syncthreads();  // the last step is used up
+  auto* result = reinterpret_cast<float*>(shared);
+  ForEachResult(tile, [&](int r, int t, float value) { result[t * Tile::kResultPitch + r] = value; });
+  ClusterBarrier();
+  // Each rank joins its share of the rows, from rank 0 up.
+  const int share = Tile::kRows / work.ranks;
+  for (int i = static_cast<int>(threadIdx.x); i < tokens * share; i += Tile::kThreads) {
+    const int t = i / share;
+    const int r = rank * share + i % share;
+    const uint32_t at = SharedAddress(result + t * Tile::kResultPitch + r);
+    float part[8];
+#pragma unroll
+    for (int p = 0; p < 8; ++p) {
+      part[p] = p < work.ranks ? LoadFromRank(at, p) : 0.0f;
+    }
+    float sum = part[0];
+#pragma unroll
+    for (int p = 1; p < 8; ++p) {
+      sum = p < work.ranks ? sum + part[p] : sum;
+    }
+    if (r < rows) {
+      out[t * a.out_row_stride + r] = sum;
+    }
+  }
+  ClusterBarrier();  // nobody leaves while others read its shared memory
+}
+
+template <typename Tile>
+absl::Status Launch(Work work, cudaStream_t stream) {
+  work.token_tiles = static_cast<int>(CeilDiv(work.args.tokens, Tile::kTokens));
+  const int64_t row_tiles = CeilDiv(work.args.outputs, Tile::kRows);
+  RETURN_IF_ERROR(CudaStatus(
+      cudaFuncSetAttribute(Multiply<Tile>, cudaFuncAttributeMaxDynamicSharedMemorySize, Tile::kSharedBytes),
+      "linear"));
+  cudaLaunchAttribute cluster;
+  cluster.id = cudaLaunchAttributeClusterDimension;
+  cluster.val.clusterDim = {static_cast<unsigned>(work.ranks), 1, 1};
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(row_tiles * work.token_tiles * work.ranks),
+                        static_cast<unsigned>(work.args.heads));
+  config.blockDim = dim3(Tile::kThreads);
+  config.dynamicSmemBytes = Tile::kSharedBytes;
+  config.stream = stream;
+  config.attrs = &cluster;
+  config.numAttrs = work.ranks > 1 ? 1 : 0;
+  return CudaStatus(cudaLaunchKernelEx(&config, Multiply<Tile>, work), "linear");
+}
+
+// Token tiles of a block, in eights: those that the buckets of a step need, and 64 for the rows of a prompt.
+template <int kRowTiles, int kWarps>
+absl::Status LaunchForTokens(const Work& work, cudaStream_t stream) {
+  const int64_t tokens = work.args.tokens;
+  if (tokens <= 8) {
+    return Launch<MmaTile<kRowTiles, kWarps, 1>>(work, stream);
+  }
+  if (tokens <= 16) {
+    return Launch<MmaTile<kRowTiles, kWarps, 2>>(work, stream);
+  }
+  if (tokens <= 24) {
+    return Launch<MmaTile<kRowTiles, kWarps, 3>>(work, stream);
+  }
+  if (tokens <= 40) {
+    return Launch<MmaTile<kRowTiles, kWarps, 5>>(work, stream);
+  }
+  if ((tokens > 64 && tokens <= 72) || (tokens > 128 && tokens <= 144)) {
+    return Launch<MmaTile<kRowTiles, kWarps, 9>>(work, stream);
+  }
+  return Launch<MmaTile<kRowTiles, kWarps, 8>>(work, stream);
+}
+
+bool Aligned(const void* data, int64_t row_bytes) {
+  return reinterpret_cast<uintptr_t>(data) % 16 == 0 && row_bytes % 16 == 0;
+}
+
+}  // namespace
+
+absl::Status DenseMma(const DenseArgs& args, const DensePlan& plan, void* cuda_stream) {
+  auto* stream = static_cast<cudaStream_t>(cuda_stream);
+  const Work work{.args = args,
+                  .ranks = plan.ranks,
+                  .token_tiles = 0,
+                  .x_aligned = Aligned(args.x, args.x_row_stride * 4) && args.x_head_stride % 4 == 0,
+                  .weight_aligned = Aligned(args.weight.data, args.weight.columns * 2)};
+  switch (plan.rows) {
+    case 32:
+      return LaunchForTokens<1, 2>(work, stream);
+    case 64:
+      return LaunchForTokens<1, 4>(work, stream);
+    default:
+      return LaunchForTokens<2, 4>(work, stream);
+  }
+}
+
+}  // namespace arborist::kernels::cuda
