@@ -4,106 +4,24 @@
 
 #include <vector>
 
-#include "common/tree/token_tree.h"
 #include "kernels/simd/isa.h"
-#include "kernels/tree_attention_mla/attention_case.h"
+#include "kernels/tree_attention_mla/tree_story.h"
 
 namespace arborist::kernels {
 namespace {
 
+using testing::AddCommitted;
+using testing::AddTree;
 using testing::AttentionCase;
 using testing::AttentionShape;
+using testing::PagesFor;
 using testing::Random;
+using testing::RandomStory;
 using testing::RunAttention;
-using testing::Vector;
+using testing::Story;
+using testing::WritePrefix;
 
-// A prefix of `prefix` committed positions, then a tree whose root is at position `prefix`.
-struct Story {
-  AttentionShape shape;
-  std::vector<Vector> prefix_key;  // [prefix]
-  std::vector<int32_t> parent;     // [nodes]
-  std::vector<Vector> node_key;    // [nodes]
-  std::vector<Vector> node_query;  // [nodes]
-
-  int64_t prefix() const { return static_cast<int64_t>(prefix_key.size()); }
-  int nodes() const { return static_cast<int>(parent.size()); }
-
-  // From the root to the node.
-  std::vector<int> Path(int node) const {
-    std::vector<int> path;
-    for (; node >= 0; node = parent[node]) {
-      path.insert(path.begin(), node);
-    }
-    return path;
-  }
-};
-
-Story RandomStory(Random& random, int64_t prefix, int nodes, bool deep) {
-  Story s{.shape = {.heads = 2, .latent = 24, .rope = 8},
-          .prefix_key = {},
-          .parent = {},
-          .node_key = {},
-          .node_query = {}};
-  for (int64_t p = 0; p < prefix; ++p) {
-    s.prefix_key.push_back(random.Normal(s.shape.width(), 1));
-  }
-  std::vector<int> depth;
-  for (int node = 0; node < nodes; ++node) {
-    // Mostly extends the node before, up to the depth limit, or hangs anywhere.
-    int32_t parent = node == 0 ? -1 : static_cast<int32_t>(random.Below(static_cast<uint32_t>(node)));
-    if (deep && node > 0 && random.Below(10) != 0 && depth[node - 1] < kMaxTreeDepth) {
-      parent = node - 1;
-    }
-    depth.push_back(parent < 0 ? 0 : depth[parent] + 1);
-    s.parent.push_back(parent);
-    s.node_key.push_back(random.Normal(s.shape.width(), 1));
-    s.node_query.push_back(random.Normal(s.shape.heads * s.shape.width(), 1));
-  }
-  return s;
-}
-
-std::vector<int32_t> WritePrefix(AttentionCase& c, int32_t sequence, const Story& s) {
-  std::vector<int32_t> keys;
-  for (int64_t p = 0; p < s.prefix(); ++p) {
-    keys.push_back(c.Slot(sequence, p));
-    c.Write(keys.back(), s.prefix_key[p]);
-  }
-  return keys;
-}
-
-// All nodes in one call, their rows in slots behind the prefix in node order.
-void AddTree(AttentionCase& c, const Story& s) {
-  const int32_t sequence = c.AddSequence(s.prefix() + s.nodes());
-  const std::vector<int32_t> prefix = WritePrefix(c, sequence, s);
-  for (int node = 0; node < s.nodes(); ++node) {
-    c.Write(c.Slot(sequence, s.prefix() + node), s.node_key[node]);
-  }
-  for (int node = 0; node < s.nodes(); ++node) {
-    std::vector<int32_t> keys = prefix;
-    for (int ancestor : s.Path(node)) {
-      keys.push_back(c.Slot(sequence, s.prefix() + ancestor));
-    }
-    c.AddRow(sequence, s.node_query[node], keys);
-  }
-}
-
-// The node's path committed contiguously behind the prefix; rows for its last `rows` members in one call: one
-// is a plain step, all of them a chunk.
-void AddCommitted(AttentionCase& c, const Story& s, int node, int rows) {
-  const std::vector<int> path = s.Path(node);
-  const auto length = static_cast<int>(path.size());
-  const int32_t sequence = c.AddSequence(s.prefix() + length);
-  std::vector<int32_t> keys = WritePrefix(c, sequence, s);
-  for (int depth = 0; depth < length; ++depth) {
-    keys.push_back(c.Slot(sequence, s.prefix() + depth));
-    c.Write(keys.back(), s.node_key[path[depth]]);
-  }
-  for (int depth = length - rows; depth < length; ++depth) {
-    c.AddRow(sequence, s.node_query[path[depth]], {keys.begin(), keys.begin() + s.prefix() + depth + 1});
-  }
-}
-
-int64_t PagesFor(int64_t positions) { return positions / kPageRows + 1; }
+constexpr AttentionShape kShape{.heads = 2, .latent = 24, .rope = 8};
 
 void ExpectTreeEqualsCommits(const Story& s, Random& random, int checked_nodes) {
   AttentionCase tree(s.shape, PagesFor(s.prefix() + s.nodes()) + 3);
@@ -129,7 +47,7 @@ void ExpectTreeEqualsCommits(const Story& s, Random& random, int checked_nodes) 
 TEST(TreeEqualsCommitTest, AcrossEveryBlockBoundaryOfShortPrefixes) {
   Random random;
   for (int64_t prefix = 0; prefix <= 200; ++prefix) {
-    ExpectTreeEqualsCommits(RandomStory(random, prefix, 24, prefix % 2 == 0), random, 3);
+    ExpectTreeEqualsCommits(RandomStory(random, kShape, prefix, 24, prefix % 2 == 0), random, 3);
   }
 }
 
@@ -144,14 +62,14 @@ TEST(TreeEqualsCommitTest, AcrossSplitBoundaries) {
     prefixes.push_back(prefix + 1024 + 63);
   }
   for (int64_t prefix : prefixes) {
-    ExpectTreeEqualsCommits(RandomStory(random, prefix, 16, true), random, 2);
+    ExpectTreeEqualsCommits(RandomStory(random, kShape, prefix, 16, true), random, 2);
   }
 }
 
 TEST(TreeEqualsCommitTest, WithTheDeepestTreesTheWireAllows) {
   Random random;
   for (int64_t prefix : {1, 60, 63, 64, 65, 126, 127, 128, 1023, 1024, 1087}) {
-    ExpectTreeEqualsCommits(RandomStory(random, prefix, 200, true), random, 3);
+    ExpectTreeEqualsCommits(RandomStory(random, kShape, prefix, 200, true), random, 3);
   }
 }
 
@@ -160,7 +78,7 @@ TEST(TreeEqualsCommitTest, NeighboursThreadsAndIsaChangeNoBit) {
   std::vector<Story> stories;
   int64_t pages = 4;
   for (int64_t prefix : {0, 5, 63, 190, 700, 1100}) {
-    stories.push_back(RandomStory(random, prefix, 1 + static_cast<int>(random.Below(40)), true));
+    stories.push_back(RandomStory(random, kShape, prefix, 1 + static_cast<int>(random.Below(40)), true));
     pages += PagesFor(prefix + stories.back().nodes());
   }
   std::vector<std::vector<uint32_t>> alone;
@@ -184,7 +102,7 @@ TEST(TreeEqualsCommitTest, NeighboursThreadsAndIsaChangeNoBit) {
 
 TEST(TreeEqualsCommitTest, APlantedFaultInTheKeyListIsSeen) {
   Random random;
-  const Story s = RandomStory(random, 100, 24, true);
+  const Story s = RandomStory(random, kShape, 100, 24, true);
   const int node = s.nodes() - 1;
   AttentionCase right(s.shape, 8);
   AddCommitted(right, s, node, 1);
