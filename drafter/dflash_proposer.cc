@@ -134,7 +134,7 @@ absl::StatusOr<std::unique_ptr<DFlashProposer>> DFlashProposer::Create(const DFl
   proposer->window_ = WindowOf(settings, options.context_window);
   const int64_t depths = settings.block - 1;
   proposer->features_.resize(kContextChunk * settings.hidden);
-  proposer->perturbed_.resize(depths * settings.vocabulary);
+  proposer->scratch_.resize(kernels::TopKLogProbScratchBytes(depths, settings.vocabulary));
   proposer->candidate_.resize(depths * kMaxCandidates);
   proposer->log_prob_.resize(depths * kMaxCandidates);
   proposer->model_ = std::make_unique<DFlashModel>(std::move(settings), std::move(weights), kernels);
@@ -182,35 +182,39 @@ absl::StatusOr<TokenTree> DFlashProposer::Propose(const ProposeArgs& args, Token
 absl::StatusOr<TokenTree> DFlashProposer::BuildTree(const ProposeArgs& args, TokenId root, int32_t position,
                                                     View2<const float> logits) {
   const bool chain = args.shape == TreeShape::kChain;
-  const int64_t depths = logits.rows, vocabulary = logits.columns;
-  const int64_t k = chain ? 1 : std::min<int64_t>({args.nodes, kMaxCandidates, vocabulary});
+  const int64_t depths = logits.rows;
+  const int64_t k = chain ? 1 : std::min<int64_t>({args.nodes, kMaxCandidates, logits.columns});
   const int budget = chain ? static_cast<int>(depths) : args.nodes;
   const StreamView stream{.threads = &threads_};
-  RETURN_IF_ERROR(kernels_.top_k_log_prob(
-      {.logits = logits,
-       .beta = beta_,
-       .temperature = args.temperature < kLeastNoisyTemperature ? 0.0f : args.temperature,
-       .seed = args.seed,
-       .sample_index = args.sample_index,
-       .first_position = position + 1,
-       .k = static_cast<int>(k),
-       .token = {candidate_.data(), depths, k, k},
-       .log_prob = {log_prob_.data(), depths, k, k},
-       .scratch = {perturbed_.data(), depths, vocabulary, vocabulary}},
-      stream));
+  const kernels::TopKParams wanted = {
+      .temperature = args.temperature < kLeastNoisyTemperature ? 0.0f : args.temperature,
+      .beta = beta_,
+      .seed = args.seed,
+      .sample_index = args.sample_index,
+      .first_position = position + 1,
+      .depths = static_cast<int32_t>(depths),
+      .k = static_cast<int32_t>(k)};
+  RETURN_IF_ERROR(
+      kernels_.top_k_log_prob({.logits = logits,
+                               .params = {&wanted, 1},
+                               .token = {candidate_.data(), depths, k, k},
+                               .log_prob = {log_prob_.data(), depths, k, k},
+                               .scratch = {scratch_.data(), static_cast<int64_t>(scratch_.size())}},
+                              stream));
   TokenTree tree;
   tree.token.resize(budget + 1);
   tree.parent.resize(budget + 1);
   tree.score.resize(budget + 1);
-  int nodes = 0;
-  RETURN_IF_ERROR(kernels_.tree_build({.root = root,
+  int32_t nodes = 0;
+  const kernels::TreeBuildParams shape = {
+      .root = root, .depths = wanted.depths, .k = wanted.k, .budget = budget};
+  RETURN_IF_ERROR(kernels_.tree_build({.params = {&shape, 1},
                                        .token = {candidate_.data(), depths, k, k},
                                        .log_prob = {log_prob_.data(), depths, k, k},
-                                       .budget = budget,
-                                       .out_token = {tree.token.data(), budget + 1},
-                                       .out_parent = {tree.parent.data(), budget + 1},
-                                       .out_score = {tree.score.data(), budget + 1},
-                                       .out_nodes = &nodes},
+                                       .out_token = {tree.token.data(), 1, budget + 1, budget + 1},
+                                       .out_parent = {tree.parent.data(), 1, budget + 1, budget + 1},
+                                       .out_score = {tree.score.data(), 1, budget + 1, budget + 1},
+                                       .out_nodes = {&nodes, 1}},
                                       stream));
   CutToPrefix(tree, nodes);
   return tree;

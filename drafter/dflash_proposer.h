@@ -66,7 +66,7 @@ class DFlashProposer : public Proposer {
   std::mutex mutex_;  // guards the model's scratch and everything below
   std::unique_ptr<DFlashModel> model_;
   std::vector<float> features_;     // [kContextChunk, hidden]
-  std::vector<float> perturbed_;    // [block - 1, vocabulary]
+  std::vector<std::byte> scratch_;  // of top_k_log_prob, [block - 1, vocabulary]
   std::vector<TokenId> candidate_;  // [block - 1, kMaxCandidates]
   std::vector<float> log_prob_;     // [block - 1, kMaxCandidates]
 };

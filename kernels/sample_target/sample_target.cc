@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "kernels/sample_target/sample_target_cuda.h"
 #include "kernels/sample_target/sampling_rule.h"
 
 namespace arborist::kernels {
@@ -14,7 +15,9 @@ absl::Status FieldError(const std::string& field, const std::string& value, cons
   return absl::InvalidArgumentError(absl::StrCat(field, "=", value, ", expected ", expected));
 }
 
-absl::Status ValidateShapes(const SampleTargetArgs& args) {
+}  // namespace
+
+absl::Status ValidateSampleTargetShapes(const SampleTargetArgs& args) {
   const int64_t rows = args.logits.rows;
   if (args.logits.columns < 1 || args.logits.columns > kMaxVocabulary) {
     return FieldError("logits.columns", absl::StrCat(args.logits.columns),
@@ -37,9 +40,8 @@ absl::Status ValidateShapes(const SampleTargetArgs& args) {
   if (args.log_prob.size != 0 && args.log_prob.size != rows) {
     return FieldError("log_prob.size", absl::StrCat(args.log_prob.size), absl::StrCat("0 or ", one_a_row));
   }
-  const auto scratch = static_cast<int64_t>(SampleTargetScratchBytes(args.logits.columns, 1));
-  if (args.scratch.size < scratch) {
-    return FieldError("scratch.size", absl::StrCat(args.scratch.size), absl::StrCat("at least ", scratch));
+  if (args.error.size != 0 && args.error.size != rows) {
+    return FieldError("error.size", absl::StrCat(args.error.size), absl::StrCat("0 or ", one_a_row));
   }
   if (reinterpret_cast<uintptr_t>(args.scratch.data) % 64 != 0) {
     return absl::InvalidArgumentError("scratch.data is not aligned, expected 64 bytes");
@@ -47,10 +49,12 @@ absl::Status ValidateShapes(const SampleTargetArgs& args) {
   return absl::OkStatus();
 }
 
-}  // namespace
-
 size_t SampleTargetScratchBytes(int64_t vocabulary, int threads) {
   return static_cast<size_t>(SamplingScratchBytes(vocabulary) * threads);
+}
+
+size_t SampleTargetCudaScratchBytes(int64_t rows, int64_t vocabulary) {
+  return static_cast<size_t>(rows * CeilDiv(vocabulary, kSampleChunk)) * sizeof(SampleChunkResult);
 }
 
 absl::Status ValidateSamplingParams(const SamplingParams& params) {
@@ -70,7 +74,11 @@ absl::Status ValidateSamplingParams(const SamplingParams& params) {
 }
 
 absl::Status ValidateSampleTarget(const SampleTargetArgs& args) {
-  RETURN_IF_ERROR(ValidateShapes(args));
+  RETURN_IF_ERROR(ValidateSampleTargetShapes(args));
+  const auto scratch = static_cast<int64_t>(SampleTargetScratchBytes(args.logits.columns, 1));
+  if (args.scratch.size < scratch) {
+    return FieldError("scratch.size", absl::StrCat(args.scratch.size), absl::StrCat("at least ", scratch));
+  }
   for (int64_t i = 0; i < args.params.size; ++i) {
     RETURN_IF_ERROR(ValidateSamplingParams(args.params[i]));
   }
@@ -84,6 +92,16 @@ absl::Status ValidateSampleTarget(const SampleTargetArgs& args) {
     }
   }
   return absl::OkStatus();
+}
+
+void ReportBrokenRow(const SampleTargetArgs& args, int64_t row) {
+  args.chosen[row] = TokenId{0};
+  if (args.log_prob.size > 0) {
+    args.log_prob[row] = 0;
+  }
+  if (args.error.size > 0) {
+    args.error[row] = 1;
+  }
 }
 
 absl::Status NonFiniteLogit(const SampleTargetArgs& args, int64_t row) {

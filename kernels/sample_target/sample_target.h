@@ -36,21 +36,33 @@ absl::Status ValidateSamplingParams(const SamplingParams& params);
 // log_prob[i] = (logits[chosen] - max) - log(sum_v exp(logits[v] - max)), the sum in 16 lanes as in linear.h
 // (lane l adds v = l, l+16, ... in ascending order), exp and log from exact_math.
 //
+// CUDA: the same ids, bit for bit, given the same logits. Its sum of log_prob has an order of its own, since
+// 16 lanes over 163,840 ids would take longer than reading them: chunks of a fixed number of ids, inside a
+// chunk a fixed set of threads that each add their ids in ascending order, joined in a fixed tree, chunks in
+// ascending order, with the device's own exp2. A row's bits depend on the row alone; log_prob is within 2e-5
+// of the oracle's plus 2e-6 of its size.
+//
 // Later steps of the order come before `temperature` and act on the logits (bias, allowed-token mask,
 // penalties): they change the row that this kernel sees, but log_prob stays that of the raw row.
 struct SampleTargetArgs {
-  View2<const float> logits;          // [rows, vocabulary]
-  View1<const int32_t> position;      // [rows]
-  View1<const int32_t> params_index;  // [rows] into params
-  View1<const SamplingParams> params;
-  View1<TokenId> chosen;     // [rows]
-  View1<float> log_prob;     // [rows] of the chosen token, of raw logits; may be empty
-  View1<std::byte> scratch;  // >= SampleTargetScratchBytes(vocabulary, threads), 64-byte aligned
+  View2<const float> logits;           // [rows, vocabulary]
+  View1<const int32_t> position;       // [rows]
+  View1<const int32_t> params_index;   // [rows] into params; 0 in a padding row
+  View1<const SamplingParams> params;  // in the backend's memory
+  View1<TokenId> chosen;               // [rows]
+  View1<float> log_prob;               // [rows] of the chosen token, of raw logits; may be empty
+  View1<std::byte> scratch;            // >= the bytes below, 64-byte aligned
+  // [rows] or empty, CUDA: [rows]. 1 where a logit of the row is not finite (CUDA: or its params_index is out
+  // of range); chosen and log_prob are 0 there. Other rows are as if the broken ones were not there.
+  View1<int32_t> error{};
 };
 
 size_t SampleTargetScratchBytes(int64_t vocabulary, int threads);
+size_t SampleTargetCudaScratchBytes(int64_t rows, int64_t vocabulary);
 
-// Non-finite logits are Internal (the model is broken, not the request), with row and id.
+absl::Status ValidateSampleTargetShapes(const SampleTargetArgs& args);
+// Shapes and contents: host memory only. Non-finite logits are Internal (the model is broken, not the
+// request), with row and id, when the kernel runs; CUDA has only the flag.
 absl::Status ValidateSampleTarget(const SampleTargetArgs& args);
 
 namespace reference {

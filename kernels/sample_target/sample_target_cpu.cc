@@ -128,7 +128,11 @@ bool SampleRow(const SampleTargetArgs& args, int64_t row, Sampler& sampler) {
   const float* logits = args.logits.row(row);
   const RowPeak peak = PeakOfRow(logits, args.logits.columns);
   if (!peak.finite) {
+    ReportBrokenRow(args, row);
     return false;
+  }
+  if (args.error.size > 0) {
+    args.error[row] = 0;
   }
   const SamplingParams& params = args.params[args.params_index[row]];
   const int64_t chosen = sampler.Choose(logits, peak, args.position[row], params);
@@ -159,7 +163,6 @@ absl::Status SampleTarget(const SampleTargetArgs& args, StreamView stream) {
           int64_t seen = first_bad.load();
           while (row < seen && !first_bad.compare_exchange_weak(seen, row)) {
           }
-          break;
         }
       }
     }

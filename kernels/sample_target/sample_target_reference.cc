@@ -70,8 +70,17 @@ TokenId Choose(const float* logits, int64_t vocabulary, float max, int32_t posit
 absl::Status SampleTarget(const SampleTargetArgs& args, StreamView /*stream*/) {
   RETURN_IF_ERROR(ValidateSampleTarget(args));
   const int64_t vocabulary = args.logits.columns;
+  absl::Status result;
   for (int64_t row = 0; row < args.logits.rows; ++row) {
-    RETURN_IF_ERROR(NonFiniteLogit(args, row));
+    const absl::Status finite = NonFiniteLogit(args, row);
+    if (!finite.ok()) {
+      ReportBrokenRow(args, row);
+      result.Update(finite);
+      continue;
+    }
+    if (args.error.size > 0) {
+      args.error[row] = 0;
+    }
     const float* logits = args.logits.row(row);
     const float max = *std::max_element(logits, logits + vocabulary) + 0.0f;  // -0 becomes +0
     args.chosen[row] =
@@ -80,7 +89,7 @@ absl::Status SampleTarget(const SampleTargetArgs& args, StreamView /*stream*/) {
       args.log_prob[row] = LogProb(logits, vocabulary, max, args.chosen[row]);
     }
   }
-  return absl::OkStatus();
+  return result;
 }
 
 }  // namespace arborist::kernels::reference

@@ -38,6 +38,7 @@ struct Sampled {
   absl::Status status;
   std::vector<int32_t> chosen;
   std::vector<uint32_t> log_prob_bits;
+  std::vector<int32_t> error;
 };
 
 Sampled Draw(Sample sample, const Batch& batch, int threads, bool with_log_prob = true) {
@@ -47,14 +48,16 @@ Sampled Draw(Sample sample, const Batch& batch, int threads, bool with_log_prob 
   auto* aligned = memory.data() + (64 - reinterpret_cast<uintptr_t>(memory.data()) % 64) % 64;
   std::vector<TokenId> chosen(batch.rows(), TokenId{-7});
   std::vector<float> log_prob(batch.rows(), std::nanf(""));
-  Sampled result;
+  Sampled result = {
+      .status = {}, .chosen = {}, .log_prob_bits = {}, .error = std::vector<int32_t>(batch.rows(), 7)};
   result.status = sample({.logits = {batch.logits.data(), batch.rows(), batch.vocabulary, batch.vocabulary},
                           .position = {batch.position.data(), batch.rows()},
                           .params_index = {batch.params_index.data(), batch.rows()},
                           .params = {batch.params.data(), static_cast<int64_t>(batch.params.size())},
                           .chosen = {chosen.data(), batch.rows()},
                           .log_prob = {log_prob.data(), with_log_prob ? batch.rows() : 0},
-                          .scratch = {aligned, static_cast<int64_t>(bytes)}},
+                          .scratch = {aligned, static_cast<int64_t>(bytes)},
+                          .error = {result.error.data(), batch.rows()}},
                          {.threads = &pool});
   for (int64_t row = 0; row < batch.rows(); ++row) {
     result.chosen.push_back(Raw(chosen[row]));
@@ -224,7 +227,7 @@ TEST(SampleTargetTest, LogProbabilityIsThatOfTheRawLogitsWhateverTheParameters) 
   }
 }
 
-TEST(SampleTargetTest, ANonFiniteLogitIsAnInternalErrorNamingTheFirstRowAndId) {
+TEST(SampleTargetTest, ANonFiniteLogitIsAnInternalErrorNamingTheFirstRowAndIdAndFlagsItsRow) {
   for (float bad :
        {std::nanf(""), std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity()}) {
     for (float temperature : {0.0f, 1.0f}) {
@@ -236,10 +239,14 @@ TEST(SampleTargetTest, ANonFiniteLogitIsAnInternalErrorNamingTheFirstRowAndId) {
         batch.logits[3 * 100 + id] = bad;
         batch.logits[6 * 100 + 5] = bad;
         for (Sample sample : {reference::SampleTarget, cpu::SampleTarget}) {
-          const absl::Status status = Draw(sample, batch, 3).status;
-          EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
-          EXPECT_THAT(std::string(status.message()),
+          const Sampled got = Draw(sample, batch, 3);
+          EXPECT_EQ(got.status.code(), absl::StatusCode::kInternal);
+          EXPECT_THAT(std::string(got.status.message()),
                       testing::StartsWith("logits[3][" + std::to_string(id) + "]="));
+          EXPECT_THAT(got.error, testing::ElementsAre(0, 0, 0, 1, 0, 0, 1, 0));
+          EXPECT_EQ(got.chosen[3], 0);
+          EXPECT_EQ(got.log_prob_bits[6], 0u);
+          EXPECT_NE(got.log_prob_bits[7], 0u);  // the neighbours are served
         }
       }
     }

@@ -25,12 +25,12 @@ constexpr uint32_t OrderKey(float value) {
 inline constexpr int kMassBits = 40;
 inline constexpr int64_t kMaxVocabulary = int64_t{1} << 23;
 
-inline uint64_t Mass(float weight) {
+constexpr uint64_t Mass(float weight) {
   return static_cast<uint64_t>(weight * static_cast<float>(uint64_t{1} << kMassBits));
 }
 
 // The least mass of a top-p set: ceil(total * p), p in units of 2^-24 rounded up. total <= 2^63.
-inline uint64_t NeededMass(uint64_t total, float top_p) {
+constexpr uint64_t NeededMass(uint64_t total, float top_p) {
   const auto p = static_cast<uint64_t>(std::ceil(top_p * 16777216.0f));
   const uint64_t high = total >> 24;
   const uint64_t low = total & 0xffffffu;
@@ -46,8 +46,11 @@ constexpr int64_t SamplingScratchBytes(int64_t vocabulary) {
 // Internal, naming row and id of the first logit that is not finite; OK if there is none.
 absl::Status NonFiniteLogit(const SampleTargetArgs& args, int64_t row);
 
+// What the outputs of a row with a non-finite logit hold.
+void ReportBrokenRow(const SampleTargetArgs& args, int64_t row);
+
 // Whether anything but noise decides.
-inline bool Truncates(const SamplingParams& params, int64_t vocabulary) {
+constexpr bool Truncates(const SamplingParams& params, int64_t vocabulary) {
   return (params.top_k > 0 && params.top_k < vocabulary) || params.top_p < 1 || params.min_p > 0;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "absl/status/status.h"
@@ -9,7 +10,8 @@
 
 namespace arborist::kernels {
 
-// Candidates of each drafted depth (DESIGN 1). With noise off x = logits; with noise on (coupled drafting)
+// Candidates of each drafted depth of many streams (DESIGN 1). Row s * depths + d of the logits is what
+// stream s drafts at depth d + 1. With noise off x = logits; with noise on (coupled drafting)
 //   x[d, v] = (logits[d, v] - max_v logits[d, :]) / temperature
 //             + gumbel(seed, sample_index, first_position + d, v)
 // which ranks as logits / temperature + gumbel does and never overflows. Candidates are the K largest x, ties
@@ -17,22 +19,41 @@ namespace arborist::kernels {
 //   log_prob[d, i] = z - log(sum_v exp(z_v)) over the full vocabulary, held in [-1e30, 0] so that the
 // builder takes them; the sum in 16 lanes (lane l adds v = l, l+16, ... in ascending order) joined as in
 // linear.h, exp and log from exact_math.
+//
+// CUDA: the same ids, bit for bit, given the same logits. Its sum has an order of its own, since 16 lanes
+// over 163,840 ids would take longer than reading them: segments of a fixed number of ids, inside a segment a
+// fixed set of threads that each add their ids in ascending order, joined in a fixed tree, segments in
+// ascending order, with the device's own exp2. So a row's bits depend on the row alone, and log_prob is
+// within 2e-5 of the oracle's plus 2e-6 of its size.
 inline constexpr int kTopKLogProbMaxK = 64;
 
-struct TopKLogProbArgs {
-  View2<const float> logits;  // [depths, vocabulary], finite
-  float beta = 1;             // > 0
-  float temperature = 0;      // 0 = no noise; else > 0
+// What one stream asks for. The first `depths` rows of the stream get k candidates each; nothing is written
+// for the others, nor beyond column k. k or depths 0 is a padding stream.
+struct TopKParams {
+  float temperature = 0;  // 0 = no noise; else > 0
+  float beta = 1;         // > 0
   uint64_t seed = 0;
   uint32_t sample_index = 0;
   int32_t first_position = 0;  // 0-based index in prompt + output of the token that depth 1 (row 0) proposes
-  int k = 1;                   // 1..min(64, vocabulary)
-  View2<TokenId> token;        // [depths, k]
-  View2<float> log_prob;       // [depths, k], non-increasing, <= 0
-  View2<float> scratch;        // [depths, vocabulary]
+  int32_t depths = 0;          // 0..rows of the stream
+  int32_t k = 0;               // 0..min(64, vocabulary, columns of the outputs)
 };
 
-// Non-finite logits are Internal (the draft model is broken), with depth and id, when the kernel runs.
+struct TopKLogProbArgs {
+  LogitsView logits;               // [streams * depths, vocabulary], finite
+  View1<const TopKParams> params;  // [streams], in the backend's memory
+  View2<TokenId> token;            // [streams * depths, max_k]
+  View2<float> log_prob;           // [streams * depths, max_k], non-increasing, <= 0
+  View1<std::byte> scratch;        // >= the bytes below, 64-byte aligned
+};
+
+size_t TopKLogProbScratchBytes(int64_t rows, int64_t vocabulary);
+size_t TopKLogProbCudaScratchBytes(int64_t rows, int64_t vocabulary);
+
+// Non-finite logits are Internal (the draft model is broken), with row and id, when the kernel runs. CUDA
+// writes NaN as log_prob of the whole row instead, which the tree builder reports; the tokens are 0 then.
+absl::Status ValidateTopKLogProbShapes(const TopKLogProbArgs& args);
+// Shapes, and the params: host memory only.
 absl::Status ValidateTopKLogProb(const TopKLogProbArgs& args);
 
 namespace reference {

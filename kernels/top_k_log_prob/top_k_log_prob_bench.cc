@@ -23,14 +23,16 @@ void TopKLogProb(benchmark::State& state) {
   std::vector<float> log_prob(kDepths * k);
   std::vector<float> scratch(kDepths * kVocabulary);
   ThreadPool pool(2);
-  TopKLogProbArgs args = {.logits = {logits.data(), kDepths, kVocabulary, kVocabulary},
-                          .temperature = static_cast<float>(state.range(1)),
-                          .k = static_cast<int>(k),
-                          .token = {token.data(), kDepths, k, k},
-                          .log_prob = {log_prob.data(), kDepths, k, k},
-                          .scratch = {scratch.data(), kDepths, kVocabulary, kVocabulary}};
+  TopKParams params = {
+      .temperature = static_cast<float>(state.range(1)), .depths = kDepths, .k = static_cast<int32_t>(k)};
+  const TopKLogProbArgs args = {
+      .logits = View2<const float>{logits.data(), kDepths, kVocabulary, kVocabulary},
+      .params = {&params, 1},
+      .token = {token.data(), kDepths, k, k},
+      .log_prob = {log_prob.data(), kDepths, k, k},
+      .scratch = {reinterpret_cast<std::byte*>(scratch.data()), kDepths * kVocabulary * 4}};
   for (auto _ : state) {
-    ++args.first_position;
+    ++params.first_position;
     benchmark::DoNotOptimize(cpu::TopKLogProb(args, {.threads = &pool}).ok());
   }
   state.SetBytesProcessed(state.iterations() * kDepths * kVocabulary * 4);

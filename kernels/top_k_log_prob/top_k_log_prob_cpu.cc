@@ -45,28 +45,33 @@ class Shortlist {
 };
 
 // False when a logit is not finite.
-bool RankDepth(const TopKLogProbArgs& args, int64_t depth) {
+bool RankRow(const TopKLogProbArgs& args, int64_t row) {
+  const DraftRow draft = DraftRowOf(args, row);
+  if (!draft.wanted()) {
+    return true;
+  }
+  const TopKParams& params = draft.params;
   const int64_t vocabulary = args.logits.columns;
-  const float* x = args.logits.row(depth);
-  float* scratch = args.scratch.row(depth);
+  float* scratch = reinterpret_cast<float*>(args.scratch.data) + row * vocabulary;
+  const float* x = Fp32Row(args.logits, row, scratch);
   const RowPeak peak = PeakOfRow(x, vocabulary);
   if (!peak.finite) {
     return false;
   }
-  if (args.temperature > 0) {
+  if (params.temperature > 0) {
     // In pieces that stay in the first-level cache.
     constexpr int64_t kPiece = 1024;
     std::array<float, kPiece> noise;
     for (int64_t begin = 0; begin < vocabulary; begin += kPiece) {
       const int64_t count = std::min(kPiece, vocabulary - begin);
-      GumbelRow(args.seed, args.sample_index, args.first_position + static_cast<int32_t>(depth),
-                static_cast<int32_t>(begin), count, noise.data());
-      ScaleRow(x + begin, peak.max, args.temperature, count, scratch + begin);
+      GumbelRow(params.seed, params.sample_index, draft.position(), static_cast<int32_t>(begin), count,
+                noise.data());
+      ScaleRow(x + begin, peak.max, params.temperature, count, scratch + begin);
       AddRows(scratch + begin, noise.data(), count, scratch + begin);
     }
     x = scratch;
   }
-  Shortlist best(args.k);
+  Shortlist best(params.k);
   for (int64_t begin = 0; begin < vocabulary; begin += kBlock) {
     const int64_t end = std::min(begin + kBlock, vocabulary);
     if (!best.Accepts(PeakOfRow(x + begin, end - begin).max)) {
@@ -77,10 +82,10 @@ bool RankDepth(const TopKLogProbArgs& args, int64_t depth) {
     }
   }
   const float max = best.value(0) + 0.0f;  // -0 becomes +0
-  const float log_sum = ExactLog(SumExpOfRow(x, max, args.beta, vocabulary));
-  for (int i = 0; i < args.k; ++i) {
-    args.token.row(depth)[i] = TokenId{best.id(i)};
-    args.log_prob.row(depth)[i] = EdgeLogProb((best.value(i) - max) * args.beta, log_sum);
+  const float log_sum = ExactLog(SumExpOfRow(x, max, params.beta, vocabulary));
+  for (int i = 0; i < params.k; ++i) {
+    args.token.row(row)[i] = TokenId{best.id(i)};
+    args.log_prob.row(row)[i] = EdgeLogProb((best.value(i) - max) * params.beta, log_sum);
   }
   return true;
 }
@@ -89,19 +94,19 @@ bool RankDepth(const TopKLogProbArgs& args, int64_t depth) {
 
 absl::Status TopKLogProb(const TopKLogProbArgs& args, StreamView stream) {
   RETURN_IF_ERROR(ValidateTopKLogProb(args));
-  const int64_t depths = args.logits.rows;
-  std::atomic<int64_t> first_bad{depths};
-  stream.threads->ParallelFor(depths, 1, [&](int64_t begin, int64_t end, int) {
-    for (int64_t depth = begin; depth < end; ++depth) {
-      if (!RankDepth(args, depth)) {
+  const int64_t rows = args.logits.rows;
+  std::atomic<int64_t> first_bad{rows};
+  stream.threads->ParallelFor(rows, 1, [&](int64_t begin, int64_t end, int) {
+    for (int64_t row = begin; row < end; ++row) {
+      if (!RankRow(args, row)) {
         int64_t seen = first_bad.load();
-        while (depth < seen && !first_bad.compare_exchange_weak(seen, depth)) {
+        while (row < seen && !first_bad.compare_exchange_weak(seen, row)) {
         }
         return;
       }
     }
   });
-  return first_bad.load() < depths ? NonFiniteDraftLogit(args, first_bad.load()) : absl::OkStatus();
+  return first_bad.load() < rows ? NonFiniteDraftLogit(args, first_bad.load()) : absl::OkStatus();
 }
 
 }  // namespace arborist::kernels::cpu

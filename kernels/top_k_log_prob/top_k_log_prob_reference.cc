@@ -10,17 +10,19 @@
 namespace arborist::kernels::reference {
 namespace {
 
-std::vector<float> Ranked(const TopKLogProbArgs& args, int64_t depth) {
-  const float* logits = args.logits.row(depth);
-  std::vector<float> x(logits, logits + args.logits.columns);
-  if (args.temperature == 0) {
+std::vector<float> Ranked(const TopKLogProbArgs& args, int64_t row) {
+  std::vector<float> x(args.logits.columns);
+  const float* logits = Fp32Row(args.logits, row, x.data());
+  std::copy(logits, logits + x.size(), x.begin());
+  const DraftRow draft = DraftRowOf(args, row);
+  const TopKParams& params = draft.params;
+  if (params.temperature == 0) {
     return x;
   }
   const float max = *std::max_element(x.begin(), x.end()) + 0.0f;  // -0 becomes +0
   for (size_t v = 0; v < x.size(); ++v) {
-    x[v] = (x[v] - max) / args.temperature + Gumbel(args.seed, args.sample_index,
-                                                    args.first_position + static_cast<int32_t>(depth),
-                                                    static_cast<int32_t>(v));
+    x[v] = (x[v] - max) / params.temperature +
+           Gumbel(params.seed, params.sample_index, draft.position(), static_cast<int32_t>(v));
   }
   return x;
 }
@@ -42,21 +44,25 @@ float LogSumExp(const std::vector<float>& z) {
 
 absl::Status TopKLogProb(const TopKLogProbArgs& args, StreamView /*stream*/) {
   RETURN_IF_ERROR(ValidateTopKLogProb(args));
-  for (int64_t depth = 0; depth < args.logits.rows; ++depth) {
-    RETURN_IF_ERROR(NonFiniteDraftLogit(args, depth));
-    const std::vector<float> x = Ranked(args, depth);
+  for (int64_t row = 0; row < args.logits.rows; ++row) {
+    const DraftRow draft = DraftRowOf(args, row);
+    if (!draft.wanted()) {
+      continue;
+    }
+    RETURN_IF_ERROR(NonFiniteDraftLogit(args, row));
+    const std::vector<float> x = Ranked(args, row);
     const float max = *std::max_element(x.begin(), x.end()) + 0.0f;
     std::vector<float> z = x;
     for (float& value : z) {
-      value = (value - max) * args.beta;
+      value = (value - max) * draft.params.beta;
     }
     const float log_sum = LogSumExp(z);
     std::vector<int32_t> ids(x.size());
     std::iota(ids.begin(), ids.end(), 0);
     std::stable_sort(ids.begin(), ids.end(), [&](int32_t a, int32_t b) { return x[a] > x[b]; });
-    for (int i = 0; i < args.k; ++i) {
-      args.token.row(depth)[i] = TokenId{ids[i]};
-      args.log_prob.row(depth)[i] = EdgeLogProb(z[ids[i]], log_sum);
+    for (int i = 0; i < draft.params.k; ++i) {
+      args.token.row(row)[i] = TokenId{ids[i]};
+      args.log_prob.row(row)[i] = EdgeLogProb(z[ids[i]], log_sum);
     }
   }
   return absl::OkStatus();

@@ -32,6 +32,10 @@ struct Candidates {
   float log_prob(int i) const { return std::bit_cast<float>(log_prob_bits[i]); }
 };
 
+View1<std::byte> AsBytes(std::vector<float>& memory) {
+  return {reinterpret_cast<std::byte*>(memory.data()), static_cast<int64_t>(memory.size() * sizeof(float))};
+}
+
 Candidates Rank(Kernel kernel, const std::vector<float>& logits, int64_t depths, const Options& options,
                 int threads) {
   const auto vocabulary = static_cast<int64_t>(logits.size()) / depths;
@@ -40,17 +44,19 @@ Candidates Rank(Kernel kernel, const std::vector<float>& logits, int64_t depths,
   std::vector<float> log_prob(depths * k, std::nanf(""));
   std::vector<float> scratch(depths * vocabulary, std::nanf(""));
   ThreadPool pool(threads);
+  const TopKParams params = {.temperature = options.temperature,
+                             .beta = options.beta,
+                             .seed = options.seed,
+                             .sample_index = 3,
+                             .first_position = 100,
+                             .depths = static_cast<int32_t>(depths),
+                             .k = options.k};
   Candidates result;
-  result.status = kernel({.logits = {logits.data(), depths, vocabulary, vocabulary},
-                          .beta = options.beta,
-                          .temperature = options.temperature,
-                          .seed = options.seed,
-                          .sample_index = 3,
-                          .first_position = 100,
-                          .k = options.k,
+  result.status = kernel({.logits = View2<const float>{logits.data(), depths, vocabulary, vocabulary},
+                          .params = {&params, 1},
                           .token = {token.data(), depths, k, k},
                           .log_prob = {log_prob.data(), depths, k, k},
-                          .scratch = {scratch.data(), depths, vocabulary, vocabulary}},
+                          .scratch = AsBytes(scratch)},
                          {.threads = &pool});
   for (int64_t i = 0; i < depths * k; ++i) {
     result.token.push_back(Raw(token[i]));
@@ -174,11 +180,60 @@ TEST(TopKLogProbTest, BadOptionsAreRefusedByFieldValueAndRange) {
     return std::string(Rank(cpu::TopKLogProb, logits, 1, options, 1).status.message());
   };
   EXPECT_EQ(message({.k = 40}), "");
-  EXPECT_EQ(message({.k = 0}), "k=0, expected 1..40");
-  EXPECT_EQ(message({.k = 41}), "k=41, expected 1..40");
-  EXPECT_EQ(message({.beta = 0}), "beta=0, expected a finite value > 0");
-  EXPECT_EQ(message({.beta = std::nanf("")}), "beta=nan, expected a finite value > 0");
-  EXPECT_EQ(message({.temperature = -1}), "temperature=-1, expected a finite value >= 0");
+  EXPECT_EQ(message({.k = 41}), "params[0].k=41, expected 0..40");
+  EXPECT_EQ(message({.beta = 0}), "params[0].beta=0, expected a finite value > 0");
+  EXPECT_EQ(message({.beta = std::nanf("")}), "params[0].beta=nan, expected a finite value > 0");
+  EXPECT_EQ(message({.temperature = -1}), "params[0].temperature=-1, expected a finite value >= 0");
+}
+
+TEST(TopKLogProbTest, EachStreamOfABatchGetsWhatItGetsAloneAndPaddingIsLeftAlone) {
+  constexpr int64_t kVocabulary = 300;
+  constexpr int64_t kDepths = 3;
+  constexpr int64_t kMaxK = 7;
+  std::vector<float> logits = RandomLogits(4 * kDepths * kVocabulary, 0);
+  std::vector<BFloat16> stored(logits.size());
+  for (size_t i = 0; i < logits.size(); ++i) {
+    stored[i] = ToBFloat16(logits[i]);
+    logits[i] = ToFloat(stored[i]);
+  }
+  const std::vector<TopKParams> params = {
+      {.temperature = 0.7f, .beta = 0.9f, .seed = 5, .first_position = 10, .depths = 3, .k = 7},
+      {.depths = 2, .k = 3},
+      {.depths = 0, .k = 0},
+      {.temperature = 1, .seed = 6, .sample_index = 2, .first_position = 4, .depths = 1, .k = 5}};
+  const auto run = [&](Kernel kernel, const LogitsView& view, View1<const TopKParams> wanted) {
+    std::vector<TokenId> token(view.rows * kMaxK, TokenId{-7});
+    std::vector<float> log_prob(view.rows * kMaxK, 7.0f);
+    std::vector<float> scratch(view.rows * kVocabulary);
+    ThreadPool pool(2);
+    EXPECT_TRUE(kernel({.logits = view,
+                        .params = wanted,
+                        .token = {token.data(), view.rows, kMaxK, kMaxK},
+                        .log_prob = {log_prob.data(), view.rows, kMaxK, kMaxK},
+                        .scratch = AsBytes(scratch)},
+                       {.threads = &pool})
+                    .ok());
+    return std::pair(token, log_prob);
+  };
+  for (Kernel kernel : {reference::TopKLogProb, cpu::TopKLogProb}) {
+    const auto batch = run(kernel, View2<const float>{logits.data(), 4 * kDepths, kVocabulary, kVocabulary},
+                           {params.data(), 4});
+    EXPECT_EQ(
+        run(kernel, {stored.data(), DType::kBF16, 4 * kDepths, kVocabulary, kVocabulary}, {params.data(), 4}),
+        batch);
+    for (int64_t stream = 0; stream < 4; ++stream) {
+      const float* own = logits.data() + stream * kDepths * kVocabulary;
+      const auto alone =
+          run(kernel, View2<const float>{own, kDepths, kVocabulary, kVocabulary}, {&params[stream], 1});
+      for (int64_t i = 0; i < kDepths * kMaxK; ++i) {
+        const bool wanted = i / kMaxK < params[stream].depths && i % kMaxK < params[stream].k;
+        EXPECT_EQ(batch.first[stream * kDepths * kMaxK + i], alone.first[i]);
+        EXPECT_EQ(batch.second[stream * kDepths * kMaxK + i], alone.second[i]);
+        EXPECT_EQ(alone.first[i] == TokenId{-7}, !wanted);
+        EXPECT_EQ(alone.second[i] == 7.0f, !wanted);
+      }
+    }
+  }
 }
 
 }  // namespace

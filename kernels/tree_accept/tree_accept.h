@@ -12,7 +12,10 @@ namespace arborist::kernels {
 // Walks each tree from its root: while a child of the current node carries the token chosen at that node,
 // descend (siblings carry distinct tokens; otherwise the first one counts). The walk is bounded by the node
 // count, whatever the pointers say: a parent[i] outside [0, i), parent[0] other than -1, or tree bounds that
-// are empty or outside the rows set `error`, and nothing of that tree is accepted.
+// are empty, outside the rows or further apart than kTreeAcceptMaxNodes set `error`, and nothing of that tree
+// is accepted. An empty tree is also what padding is.
+inline constexpr int kTreeAcceptMaxNodes = 256;
+
 struct TreeAcceptArgs {
   View1<const int32_t> tree_begin;  // [trees + 1] first row of each tree in the arrays below
   View1<const TokenId> token;       // [rows]

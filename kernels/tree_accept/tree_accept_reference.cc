@@ -5,7 +5,8 @@ namespace arborist::kernels::reference {
 namespace {
 
 bool PointersAreInRange(const TreeAcceptArgs& args, int64_t begin, int64_t end) {
-  if (begin < 0 || end <= begin || end > args.token.size || args.parent[begin] != -1) {
+  if (begin < 0 || end <= begin || end > args.token.size || end - begin > kTreeAcceptMaxNodes ||
+      args.parent[begin] != -1) {
     return false;
   }
   for (int64_t node = 1; node < end - begin; ++node) {

@@ -121,6 +121,16 @@ TEST_P(TreeAcceptTest, TreeBoundsOutsideTheRowsEndInTheErrorFlag) {
   }
 }
 
+TEST_P(TreeAcceptTest, ATreeOfMoreNodesThanABudgetAllowsEndsInTheErrorFlag) {
+  for (int nodes : {kTreeAcceptMaxNodes, kTreeAcceptMaxNodes + 1}) {
+    Trees t;
+    std::vector<int32_t> parents(nodes, 0);
+    parents[0] = -1;
+    t.Add(std::vector<int32_t>(nodes, 5), parents, std::vector<int32_t>(nodes, 6));
+    EXPECT_EQ(RunAccept(GetParam(), t).error[0], nodes > kTreeAcceptMaxNodes ? 1 : 0);
+  }
+}
+
 TEST_P(TreeAcceptTest, TokenZeroIsATokenLikeTheOthers) {
   Trees t;
   t.Add({0, 0, 0}, {-1, 0, 1}, {0, 0, 0});

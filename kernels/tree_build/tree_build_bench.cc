@@ -21,16 +21,20 @@ void TreeBuild(benchmark::State& state) {
   std::vector<TokenId> out_token(budget + 1);
   std::vector<int32_t> out_parent(budget + 1);
   std::vector<float> out_score(budget + 1);
-  int nodes = 0;
+  int32_t nodes = 0;
+  const TreeBuildParams params = {.root = TokenId{0},
+                                  .depths = static_cast<int32_t>(depths),
+                                  .k = static_cast<int32_t>(k),
+                                  .budget = budget};
+
   for (auto _ : state) {
-    const absl::Status status = cpu::TreeBuild({.root = TokenId{0},
+    const absl::Status status = cpu::TreeBuild({.params = {&params, 1},
                                                 .token = {token.data(), depths, k, k},
                                                 .log_prob = {log_prob.data(), depths, k, k},
-                                                .budget = budget,
-                                                .out_token = {out_token.data(), budget + 1},
-                                                .out_parent = {out_parent.data(), budget + 1},
-                                                .out_score = {out_score.data(), budget + 1},
-                                                .out_nodes = &nodes},
+                                                .out_token = {out_token.data(), 1, budget + 1, budget + 1},
+                                                .out_parent = {out_parent.data(), 1, budget + 1, budget + 1},
+                                                .out_score = {out_score.data(), 1, budget + 1, budget + 1},
+                                                .out_nodes = {&nodes, 1}},
                                                {});
     if (!status.ok()) {
       state.SkipWithError(std::string(status.message()).c_str());

@@ -4,6 +4,7 @@
 
 #include "common/base/check.h"
 #include "common/base/status_macros.h"
+#include "kernels/tree_build/stream_candidates.h"
 #include "kernels/tree_build/tree_build.h"
 
 namespace arborist::kernels::cpu {
@@ -18,13 +19,13 @@ struct Entry {
 
 class Builder {
  public:
-  explicit Builder(const TreeBuildArgs& args) : args_(args) {}
+  explicit Builder(const StreamCandidates& args) : args_(args) {}
 
   void Build() {
     args_.out_token[0] = args_.root;
     args_.out_parent[0] = -1;
     args_.out_score[0] = 0;
-    if (args_.token.rows > 0 && args_.budget > 0) {
+    if (args_.depths > 0 && args_.budget > 0) {
       Push({static_cast<double>(args_.log_prob.row(0)[0]), 0, 0});
     }
     while (nodes_ <= args_.budget && heap_size_ > 0) {
@@ -44,13 +45,13 @@ class Builder {
     const double lowest = std::numeric_limits<float>::lowest();
     args_.out_score[node] =
         std::min(static_cast<float>(std::max(entry.score, lowest)), args_.out_score[node - 1]);
-    if (entry.rank + 1 < args_.token.columns) {
+    if (entry.rank + 1 < args_.k) {
       const float* log_prob = args_.log_prob.row(depth);
       const double own = log_prob[entry.rank];
       const double next = log_prob[entry.rank + 1];
       Push({(entry.score - own) + next, entry.parent, entry.rank + 1});
     }
-    if (depth + 1 < args_.token.rows) {
+    if (depth + 1 < args_.depths) {
       Push({entry.score + static_cast<double>(args_.log_prob.row(depth + 1)[0]), node, 0});
     }
   }
@@ -91,7 +92,7 @@ class Builder {
     return heap_[--heap_size_];
   }
 
-  const TreeBuildArgs& args_;
+  const StreamCandidates args_;
   int nodes_ = 1;
   int heap_size_ = 0;
   std::array<int32_t, kTreeBuildMaxBudget + 1> depth_{};  // of each node
@@ -103,7 +104,12 @@ class Builder {
 
 absl::Status TreeBuild(const TreeBuildArgs& args, StreamView /*stream*/) {
   RETURN_IF_ERROR(ValidateTreeBuild(args));
-  Builder(args).Build();
+  for (int64_t stream = 0; stream < args.params.size; ++stream) {
+    Builder(CandidatesOf(args, stream)).Build();
+    if (args.error.size > 0) {
+      args.error[stream] = 0;
+    }
+  }
   return absl::OkStatus();
 }
 

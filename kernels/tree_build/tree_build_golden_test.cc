@@ -57,15 +57,18 @@ TEST(TreeBuildGoldenTest, EveryCaseOfTheReferenceBuilderIsMetBitForBit) {
     std::vector<TokenId> token(budget + 1);
     std::vector<int32_t> parent(budget + 1);
     std::vector<float> score(budget + 1);
-    int nodes = 0;
-    const absl::Status status = cpu::TreeBuild({.root = TokenId{want_token.As<int32_t>()[0]},
+    int32_t nodes = 0;
+    const TreeBuildParams params = {.root = TokenId{want_token.As<int32_t>()[0]},
+                                    .depths = static_cast<int32_t>(depths),
+                                    .k = static_cast<int32_t>(k),
+                                    .budget = budget};
+    const absl::Status status = cpu::TreeBuild({.params = {&params, 1},
                                                 .token = {candidate.data(), depths, k, k},
                                                 .log_prob = {log_prob.As<float>(), depths, k, k},
-                                                .budget = budget,
-                                                .out_token = {token.data(), budget + 1},
-                                                .out_parent = {parent.data(), budget + 1},
-                                                .out_score = {score.data(), budget + 1},
-                                                .out_nodes = &nodes},
+                                                .out_token = {token.data(), 1, budget + 1, budget + 1},
+                                                .out_parent = {parent.data(), 1, budget + 1, budget + 1},
+                                                .out_score = {score.data(), 1, budget + 1, budget + 1},
+                                                .out_nodes = {&nodes, 1}},
                                                {});
     ASSERT_TRUE(status.ok()) << status;
     ASSERT_EQ(nodes, want_nodes);

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "common/base/status_macros.h"
+#include "kernels/tree_build/stream_candidates.h"
 #include "kernels/tree_build/tree_build.h"
 
 namespace arborist::kernels::reference {
@@ -15,7 +16,7 @@ struct Prefix {
 
 // The same order of operations as the definition: ranks before the last one were reached as first child, then
 // sibling by sibling.
-double Score(const TreeBuildArgs& args, const std::vector<int>& ranks) {
+double Score(const StreamCandidates& args, const std::vector<int>& ranks) {
   double score = 0;
   for (size_t depth = 0; depth < ranks.size(); ++depth) {
     const float* log_prob = args.log_prob.row(static_cast<int64_t>(depth));
@@ -27,11 +28,11 @@ double Score(const TreeBuildArgs& args, const std::vector<int>& ranks) {
   return score;
 }
 
-void Enumerate(const TreeBuildArgs& args, std::vector<int>& ranks, std::vector<Prefix>& all) {
-  if (static_cast<int64_t>(ranks.size()) == args.token.rows) {
+void Enumerate(const StreamCandidates& args, std::vector<int>& ranks, std::vector<Prefix>& all) {
+  if (static_cast<int64_t>(ranks.size()) == args.depths) {
     return;
   }
-  for (int rank = 0; rank < args.token.columns; ++rank) {
+  for (int rank = 0; rank < args.k; ++rank) {
     ranks.push_back(rank);
     all.push_back({ranks, Score(args, ranks)});
     Enumerate(args, ranks, all);
@@ -51,10 +52,7 @@ int32_t NodeOf(const std::vector<Prefix>& kept, const std::vector<int>& ranks) {
   return -1;
 }
 
-}  // namespace
-
-absl::Status TreeBuild(const TreeBuildArgs& args, StreamView /*stream*/) {
-  RETURN_IF_ERROR(ValidateTreeBuild(args));
+void BuildOne(const StreamCandidates& args) {
   std::vector<int> ranks;
   std::vector<Prefix> all;
   Enumerate(args, ranks, all);
@@ -74,7 +72,19 @@ absl::Status TreeBuild(const TreeBuildArgs& args, StreamView /*stream*/) {
     const double lowest = std::numeric_limits<float>::lowest();
     args.out_score[i + 1] = std::min(static_cast<float>(std::max(all[i].score, lowest)), args.out_score[i]);
   }
-  *args.out_nodes = static_cast<int>(all.size()) + 1;
+  *args.out_nodes = static_cast<int32_t>(all.size()) + 1;
+}
+
+}  // namespace
+
+absl::Status TreeBuild(const TreeBuildArgs& args, StreamView /*stream*/) {
+  RETURN_IF_ERROR(ValidateTreeBuild(args));
+  for (int64_t stream = 0; stream < args.params.size; ++stream) {
+    BuildOne(CandidatesOf(args, stream));
+    if (args.error.size > 0) {
+      args.error[stream] = 0;
+    }
+  }
   return absl::OkStatus();
 }
 

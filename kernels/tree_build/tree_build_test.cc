@@ -65,15 +65,15 @@ Built RunBuild(Build build, const Candidates& c, int budget) {
   TokenTree tree{.token = std::vector<TokenId>(budget + 1, TokenId{-9}),
                  .parent = std::vector<int32_t>(budget + 1, -9),
                  .score = std::vector<float>(budget + 1, std::numeric_limits<float>::quiet_NaN())};
-  int nodes = -1;
-  absl::Status status = build({.root = kRoot,
+  int32_t nodes = -1;
+  const TreeBuildParams params = {.root = kRoot, .depths = c.depths, .k = c.k, .budget = budget};
+  absl::Status status = build({.params = {&params, 1},
                                .token = {c.token.data(), c.depths, c.k, c.k},
                                .log_prob = {c.log_prob.data(), c.depths, c.k, c.k},
-                               .budget = budget,
-                               .out_token = {tree.token.data(), budget + 1},
-                               .out_parent = {tree.parent.data(), budget + 1},
-                               .out_score = {tree.score.data(), budget + 1},
-                               .out_nodes = &nodes},
+                               .out_token = {tree.token.data(), 1, budget + 1, budget + 1},
+                               .out_parent = {tree.parent.data(), 1, budget + 1, budget + 1},
+                               .out_score = {tree.score.data(), 1, budget + 1, budget + 1},
+                               .out_nodes = {&nodes, 1}},
                               {});
   if (status.ok()) {
     EXPECT_GE(nodes, 1);
@@ -228,34 +228,87 @@ TEST(TreeBuildTest, ARepeatedCandidateIsRefused) {
   c.token[4 + 2] = TokenId{6};
   c.token[4 + 0] = TokenId{7};
   EXPECT_EQ(std::string(RunBuild(cpu::TreeBuild, c, 8).status.message()),
-            "token[1][3]=5, expected a token that no earlier rank of this depth has");
+            "token[1][3]=5, expected a token that no earlier rank of this row has");
 }
 
 TEST(TreeBuildTest, LimitsAndSizesAreRefusedByName) {
   const Candidates c = RandomCandidates(2, 2, 1);
   TokenTree tree{std::vector<TokenId>(9), std::vector<int32_t>(9), std::vector<float>(9)};
-  int nodes = 0;
+  int32_t nodes = 0;
   const auto message = [&](auto change) {
-    TreeBuildArgs args = {.root = kRoot,
+    TreeBuildParams params = {.root = kRoot, .depths = 2, .k = 2, .budget = 8};
+    TreeBuildArgs args = {.params = {&params, 1},
                           .token = {c.token.data(), 2, 2, 2},
                           .log_prob = {c.log_prob.data(), 2, 2, 2},
-                          .budget = 8,
-                          .out_token = {tree.token.data(), 9},
-                          .out_parent = {tree.parent.data(), 9},
-                          .out_score = {tree.score.data(), 9},
-                          .out_nodes = &nodes};
-    change(args);
+                          .out_token = {tree.token.data(), 1, 9, 9},
+                          .out_parent = {tree.parent.data(), 1, 9, 9},
+                          .out_score = {tree.score.data(), 1, 9, 9},
+                          .out_nodes = {&nodes, 1}};
+    change(args, params);
     return std::string(ValidateTreeBuild(args).message());
   };
   using Args = TreeBuildArgs;
-  EXPECT_EQ(message([](Args&) {}), "");
-  EXPECT_EQ(message([](Args& a) { a.budget = -1; }), "budget=-1, expected 0..255");
-  EXPECT_EQ(message([](Args& a) { a.budget = 256; }), "budget=256, expected 0..255");
-  EXPECT_EQ(message([](Args& a) { a.token.rows = 64; }), "token.rows=64, expected 0..63");
-  EXPECT_EQ(message([](Args& a) { a.log_prob.rows = 1; }), "log_prob.rows=1, expected token.rows=2");
-  EXPECT_EQ(message([](Args& a) { a.log_prob.columns = 1; }), "log_prob.columns=1, expected token.columns=2");
-  EXPECT_EQ(message([](Args& a) { a.out_score.size = 8; }), "out.size=8, expected at least budget + 1 = 9");
-  EXPECT_EQ(message([](Args& a) { a.out_nodes = nullptr; }), "out_nodes=null, expected an address");
+  using Params = TreeBuildParams;
+  EXPECT_EQ(message([](Args&, Params&) {}), "");
+  EXPECT_EQ(message([](Args&, Params& p) { p.budget = -1; }), "params[0].budget=-1, expected 0..8");
+  EXPECT_EQ(message([](Args&, Params& p) { p.budget = 9; }), "params[0].budget=9, expected 0..8");
+  EXPECT_EQ(message([](Args&, Params& p) { p.depths = 3; }), "params[0].depths=3, expected 0..2");
+  EXPECT_EQ(message([](Args&, Params& p) { p.k = 3; }), "params[0].k=3, expected 1..2");
+  EXPECT_EQ(message([](Args&, Params& p) { p.k = 0; }), "params[0].k=0, expected 1..2");
+  EXPECT_EQ(message([](Args& a, Params&) { a.log_prob.rows = 1; }), "log_prob.rows=1, expected token.rows=2");
+  EXPECT_EQ(message([](Args& a, Params&) { a.log_prob.columns = 1; }),
+            "log_prob.columns=1, expected token.columns=2");
+  EXPECT_EQ(message([](Args& a, Params&) { a.out_score.columns = 8; }),
+            "out_parent or out_score=[1, 9] and [1, 8], expected the shape of out_token");
+  EXPECT_EQ(message([](Args& a, Params&) { a.out_nodes.size = 0; }),
+            "out_nodes.size=0, expected params.size=1");
+  EXPECT_EQ(message([](Args& a, Params&) { a.error.size = 2; }), "error.size=2, expected 0 or params.size=1");
+}
+
+TEST(TreeBuildTest, EachStreamOfABatchGetsTheTreeThatItGetsAlone) {
+  constexpr int kDepths = 5;
+  constexpr int kMaxK = 6;
+  constexpr int kWidth = 20;
+  const Candidates c = RandomCandidates(4 * kDepths, kMaxK, 0.25f);
+  const std::vector<TreeBuildParams> params = {{.root = TokenId{1}, .depths = 5, .k = 6, .budget = 19},
+                                               {.root = TokenId{2}, .depths = 3, .k = 2, .budget = 7},
+                                               {.root = TokenId{3}},
+                                               {.root = TokenId{4}, .depths = 1, .k = 6, .budget = 19}};
+  std::vector<TokenId> token(4 * kWidth);
+  std::vector<int32_t> parent(4 * kWidth);
+  std::vector<float> score(4 * kWidth);
+  std::vector<int32_t> nodes(4);
+  std::vector<int32_t> error(4, 7);
+  for (Build build : {reference::TreeBuild, cpu::TreeBuild}) {
+    ASSERT_TRUE(build({.params = {params.data(), 4},
+                       .token = {c.token.data(), 4 * kDepths, kMaxK, kMaxK},
+                       .log_prob = {c.log_prob.data(), 4 * kDepths, kMaxK, kMaxK},
+                       .out_token = {token.data(), 4, kWidth, kWidth},
+                       .out_parent = {parent.data(), 4, kWidth, kWidth},
+                       .out_score = {score.data(), 4, kWidth, kWidth},
+                       .out_nodes = {nodes.data(), 4},
+                       .error = {error.data(), 4}},
+                      {})
+                    .ok());
+    EXPECT_THAT(error, testing::Each(0));
+    for (int stream = 0; stream < 4; ++stream) {
+      const TreeBuildParams& own = params[stream];
+      Candidates alone(own.depths, own.k, std::vector<float>(own.depths * own.k));
+      for (int i = 0; i < own.depths * own.k; ++i) {
+        const int from = (stream * kDepths + i / own.k) * kMaxK + i % own.k;
+        alone.log_prob[i] = c.log_prob[from];
+        alone.token[i] = c.token[from];
+      }
+      TokenTree expected = RunBuild(build, alone, own.budget).tree;
+      expected.token[0] = own.root;
+      ASSERT_EQ(nodes[stream], expected.nodes());
+      for (int i = 0; i < expected.nodes(); ++i) {
+        EXPECT_EQ(token[stream * kWidth + i], expected.token[i]);
+        EXPECT_EQ(parent[stream * kWidth + i], expected.parent[i]);
+        EXPECT_EQ(score[stream * kWidth + i], expected.score[i]);
+      }
+    }
+  }
 }
 
 static_assert(kTreeBuildMaxBudget == kMaxTreeBudget && kTreeBuildMaxDepth == kMaxTreeDepth,
