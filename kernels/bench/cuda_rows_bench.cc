@@ -1,0 +1,259 @@
+// The kernels that only move or touch bytes: figure, byte floor, ratio. Sizes that fill the chip have the
+// goal of 1.3 times their floor; small ones stand beside the empty launch.
+#include <algorithm>
+#include <cstdint>
+#include <numeric>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "kernels/bench/cuda_bench.h"
+#include "kernels/embedding_lookup/embedding_lookup.h"
+#include "kernels/kv_append/kv_append.h"
+#include "kernels/kv_compact/kv_compact.h"
+#include "kernels/rms_norm/rms_norm.h"
+#include "kernels/rope/rope.h"
+#include "kernels/row_ops/row_ops.h"
+#include "kernels/silu_mul/silu_mul.h"
+
+namespace arborist::kernels::bench {
+namespace {
+
+constexpr int64_t kHidden = 7168, kIntermediate = 18432, kLatentRow = 576, kHeads = 64, kLayers = 61;
+constexpr int64_t kVocabulary = 163840;
+constexpr double kGoal = 1.3;
+constexpr double kFills = 25e6;  // bytes from which a goal holds
+
+std::string Shape(int64_t rows, const std::string& rest) { return std::to_string(rows) + " x " + rest; }
+
+class RowsBench {
+ public:
+  RowsBench(int argc, char** argv) : bench_(argc, argv), pool_bytes_(size_t{6} << 30) {
+    if (bench_.has_device()) {
+      pool_ = static_cast<char*>(bench_.Memory(pool_bytes_));
+    }
+  }
+
+  void Run() {
+    for (const int64_t rows : {1, 33, 2048, 8192}) {
+      Norm(rows, kHidden);
+      Rotate(rows, kHeads, 64, 192, RopePairing::kInterleaved, "64 heads of 64 in 192");
+      Rotate(rows, 1, 64, kLatentRow, RopePairing::kInterleaved, "1 head of 64 in 576");
+      Rotate(rows, 64, 128, 128, RopePairing::kHalfSplit, "64 heads of 128, half-split");
+      Silu(rows);
+      Embed(rows);
+      Add(rows);
+      Append(rows, true);
+      Append(rows, false);
+    }
+    Norm(8192, 1536);
+    Norm(8192, 512);
+    Norm(8192 * 64, 128);
+    for (const int64_t moves : {2, 15, 33, 128, 256, 512}) {
+      Compact(moves);
+    }
+  }
+
+ private:
+  // Memory for set i of `bytes` each: sets follow one another around the pool.
+  template <typename T>
+  T* Part(int i, double bytes, int64_t at) const {
+    const auto stride = (static_cast<size_t>(bytes) + 1023) / 1024 * 1024;
+    const size_t places = pool_bytes_ / stride - 1;
+    return reinterpret_cast<T*>(pool_ + (static_cast<size_t>(i) % places) * stride + at);
+  }
+
+  void Time(const std::string& kernel, const std::string& shape, double bytes, double set_bytes,
+            const std::function<absl::Status(int)>& launch) {
+    const int sets = CudaBench::SetsFor(set_bytes);
+    const double floor = bytes / kFloorBandwidth * 1e6;
+    bench_.Report({.kernel = kernel,
+                   .shape = shape,
+                   .microseconds = bench_.MedianMicroseconds(sets, launch),
+                   .floor_microseconds = floor,
+                   .goal_microseconds = bytes >= kFills ? kGoal * floor : 0});
+  }
+
+  void Norm(int64_t rows, int64_t columns) {
+    if (!bench_.Wanted("rms_norm")) {
+      return;
+    }
+    const double bytes = 8.0 * rows * columns;
+    const auto* weight = static_cast<float*>(bench_.Memory(columns * 4, 0));
+    Time("rms_norm", Shape(rows, std::to_string(columns)), bytes, bytes, [&](int i) {
+      return cuda::RmsNorm({.x = {Part<float>(i, bytes, 0), rows, columns, columns},
+                            .weight = {weight, columns},
+                            .out = {Part<float>(i, bytes, rows * columns * 4), rows, columns, columns},
+                            .epsilon = 1e-6f},
+                           bench_.stream());
+    });
+  }
+
+  void Rotate(int64_t rows, int64_t heads, int64_t dim, int64_t head_stride, RopePairing pairing,
+              const std::string& what) {
+    if (!bench_.Wanted("rope")) {
+      return;
+    }
+    constexpr int64_t kPositions = 16384;
+    if (angles_ == nullptr) {
+      angles_ = static_cast<float*>(bench_.Memory(kPositions * 128 * 4, 0));
+    }
+    std::vector<int32_t> positions(rows);
+    for (int64_t t = 0; t < rows; ++t) {
+      positions[t] = static_cast<int32_t>(t + 1000);
+    }
+    const int32_t* position = bench_.Upload(positions);
+    const double bytes = 8.0 * rows * heads * dim, spread = 4.0 * rows * heads * head_stride;
+    Time("rope", Shape(rows, what), bytes, bytes / 2, [&](int i) {
+      return cuda::Rope({.x = Part<float>(i, spread, 0),
+                         .row_stride = heads * head_stride,
+                         .head_stride = head_stride,
+                         .heads = heads,
+                         .position = {position, rows},
+                         .cosine = {angles_, kPositions, dim / 2, dim / 2},
+                         .sine = {angles_, kPositions, dim / 2, dim / 2},
+                         .pairing = pairing},
+                        bench_.stream());
+    });
+  }
+
+  void Silu(int64_t rows) {
+    if (!bench_.Wanted("silu_mul")) {
+      return;
+    }
+    const double bytes = 12.0 * rows * kIntermediate;
+    const int64_t part = rows * kIntermediate * 4;
+    Time("silu_mul", Shape(rows, std::to_string(kIntermediate)), bytes, bytes, [&](int i) {
+      return cuda::SiluMul({.gate = {Part<float>(i, bytes, 0), rows, kIntermediate, kIntermediate},
+                            .up = {Part<float>(i, bytes, part), rows, kIntermediate, kIntermediate},
+                            .out = {Part<float>(i, bytes, 2 * part), rows, kIntermediate, kIntermediate}},
+                           bench_.stream());
+    });
+  }
+
+  void Embed(int64_t rows) {
+    if (!bench_.Wanted("embedding_lookup")) {
+      return;
+    }
+    if (table_ == nullptr) {
+      table_ = bench_.Memory(size_t{kVocabulary} * kHidden * 2);
+    }
+    const double bytes = 6.0 * rows * kHidden;
+    const int sets = CudaBench::SetsFor(bytes);
+    std::mt19937 random(1);
+    std::vector<int32_t> ids(sets * rows);
+    for (int32_t& id : ids) {
+      id = static_cast<int32_t>(random() % kVocabulary);
+    }
+    const auto* tokens = reinterpret_cast<const TokenId*>(bench_.Upload(ids));
+    Time("embedding_lookup", Shape(rows, "7168 of bf16"), bytes, bytes, [&](int i) {
+      return cuda::EmbeddingLookup({.token = {tokens + i * rows, rows},
+                                    .table = {table_, DType::kBF16, kVocabulary, kHidden},
+                                    .out = {Part<float>(i, bytes, 0), rows, kHidden, kHidden}},
+                                   bench_.stream());
+    });
+  }
+
+  void Add(int64_t rows) {
+    if (!bench_.Wanted("add_rows")) {
+      return;
+    }
+    const double bytes = 12.0 * rows * kHidden;
+    Time("add_rows", Shape(rows, std::to_string(kHidden)), bytes, bytes, [&](int i) {
+      return cuda::AddRows({.from = {Part<float>(i, bytes, 0), rows, kHidden, kHidden},
+                            .into = {Part<float>(i, bytes, rows * kHidden * 4), rows, kHidden, kHidden}},
+                           bench_.stream());
+    });
+  }
+
+  // One launch a layer, a graph of 61: sets are layers. The figure is for all of them.
+  void Append(int64_t rows, bool narrow) {
+    if (!bench_.Wanted("kv_append")) {
+      return;
+    }
+    constexpr int64_t kSlots = 16384, kRowBytes = kLatentRow * 2;
+    const int64_t source = narrow ? 2 * kRowBytes : kRowBytes;
+    if (planes_ == nullptr) {
+      planes_ = static_cast<char*>(bench_.Memory(size_t{kLayers} * kSlots * kRowBytes));
+    }
+    const int32_t* slot = bench_.Upload(RandomSlots(kSlots, rows));
+    const double bytes = static_cast<double>(kLayers) * rows * (source + kRowBytes);
+    const double floor = bytes / kFloorBandwidth * 1e6;
+    const double microseconds = kLayers * bench_.MedianMicroseconds(kLayers, [&](int i) {
+      return cuda::KvAppend({.rows = Part<char>(i, rows * source, 0),
+                             .source_stride_bytes = source,
+                             .slot = {slot, rows},
+                             .plane = planes_ + i * kSlots * kRowBytes,
+                             .slots = kSlots,
+                             .row_bytes = kRowBytes,
+                             .narrow = narrow},
+                            bench_.stream());
+    });
+    bench_.Report({.kernel = "kv_append",
+                   .shape = Shape(rows, narrow ? "576 fp32 to bf16, 61 layers" : "576 of bf16, 61 layers"),
+                   .microseconds = microseconds,
+                   .floor_microseconds = floor,
+                   .goal_microseconds = bytes / kLayers >= kFills ? kGoal * floor : 0});
+  }
+
+  // All latent planes and the feature plane of K2 in one launch.
+  void Compact(int64_t moves) {
+    if (!bench_.Wanted("kv_compact")) {
+      return;
+    }
+    constexpr int64_t kSlots = 16384, kRowBytes = kLatentRow * 2, kFeatureBytes = kHidden * 2;
+    std::vector<void*> plane;
+    std::vector<int64_t> width;
+    for (int64_t layer = 0; layer < kLayers; ++layer) {
+      plane.push_back(pool_ + layer * kSlots * kRowBytes);
+      width.push_back(kRowBytes);
+    }
+    plane.push_back(pool_ + kLayers * kSlots * kRowBytes);
+    width.push_back(kFeatureBytes);
+    void* const* planes = bench_.Upload(plane);
+    const int64_t* widths = bench_.Upload(width);
+    const double bytes = 2.0 * moves * (kLayers * kRowBytes + kFeatureBytes);
+    const int sets = CudaBench::SetsFor(bytes);
+    std::vector<int32_t> from, to;
+    for (int i = 0; i < sets; ++i) {
+      const std::vector<int32_t> slots = RandomSlots(kSlots, 2 * moves);
+      from.insert(from.end(), slots.begin(), slots.begin() + moves);
+      to.insert(to.end(), slots.begin() + moves, slots.end());
+    }
+    const int32_t *froms = bench_.Upload(from), *tos = bench_.Upload(to);
+    Time("kv_compact", Shape(moves, "moves in 61 x 1152 B + 14336 B"), bytes, bytes, [&](int i) {
+      return cuda::KvCompact({.plane = {planes, kLayers + 1},
+                              .row_bytes = {widths, kLayers + 1},
+                              .max_row_bytes = kFeatureBytes,
+                              .slots = kSlots,
+                              .from = {froms + i * moves, moves},
+                              .to = {tos + i * moves, moves},
+                              .scratch = {}},
+                             bench_.stream());
+    });
+  }
+
+  std::vector<int32_t> RandomSlots(int64_t slots, int64_t count) {
+    std::vector<int32_t> all(slots);
+    std::iota(all.begin(), all.end(), 0);
+    std::shuffle(all.begin(), all.end(), random_);
+    all.resize(count);
+    return all;
+  }
+
+  CudaBench bench_;
+  size_t pool_bytes_;
+  char* pool_ = nullptr;
+  char* planes_ = nullptr;
+  void* table_ = nullptr;
+  float* angles_ = nullptr;
+  std::mt19937 random_{7};
+};
+
+}  // namespace
+}  // namespace arborist::kernels::bench
+
+int main(int argc, char** argv) {
+  arborist::kernels::bench::RowsBench bench(argc, argv);
+  bench.Run();
+}

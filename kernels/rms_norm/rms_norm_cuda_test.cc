@@ -1,0 +1,98 @@
+#include <algorithm>
+#include <limits>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "kernels/rms_norm/rms_norm.h"
+#include "kernels/testing/compare.h"
+#include "kernels/testing/cuda_test.h"
+#include "kernels/testing/random_tensor.h"
+
+namespace arborist::kernels {
+namespace {
+
+using namespace testing;  // NOLINT: the test's vocabulary
+
+// Every way in which rows are shared out among threads, its ends, and widths that are no multiple of four.
+constexpr int64_t kColumns[] = {1,    3,    4,    96,   128,  129,  511,   512,   513,   1536, 2048,
+                                2050, 4096, 4097, 7168, 7169, 7172, 16384, 16385, 16388, 33000};
+
+class RmsNormCudaTest : public CudaTest {
+ protected:
+  // The norm of `rows` rows that begin `offset` floats behind a 16-byte boundary and lie `stride` apart.
+  std::vector<float> Run(const std::vector<float>& x, const std::vector<float>& weight, int64_t rows,
+                         int64_t offset = 0, int64_t gap = 0, bool in_place = false) {
+    const auto columns = static_cast<int64_t>(weight.size());
+    const int64_t stride = columns + gap;
+    std::vector<float> spread = Poisoned(offset + rows * stride);
+    for (int64_t t = 0; t < rows; ++t) {
+      std::copy_n(x.begin() + t * columns, columns, spread.begin() + offset + t * stride);
+    }
+    const DeviceArray<float> from(spread), to(Poisoned(offset + rows * stride)), scale(weight);
+    const DeviceArray<float>& out = in_place ? from : to;
+    EXPECT_TRUE(cuda::RmsNorm({.x = {from.data() + offset, rows, columns, stride},
+                               .weight = scale.const_view(),
+                               .out = {out.data() + offset, rows, columns, stride},
+                               .epsilon = 1e-5f},
+                              stream())
+                    .ok());
+    const std::vector<float> written = out.Read();
+    std::vector<float> packed(static_cast<size_t>(rows * columns));
+    for (int64_t t = 0; t < rows; ++t) {
+      std::copy_n(written.begin() + offset + t * stride, columns, packed.begin() + t * columns);
+      for (int64_t c = columns; c < stride; ++c) {
+        EXPECT_TRUE(written[offset + t * stride + c] != written[offset + t * stride + c])
+            << "a gap was written";
+      }
+    }
+    return packed;
+  }
+};
+
+TEST_F(RmsNormCudaTest, EveryWidthAgreesWithTheOracleForAnyNumberOfRows) {
+  Random random;
+  SCOPED_TRACE(random.seed());
+  for (const int64_t columns : kColumns) {
+    for (const int64_t rows : {0, 1, 2, 7, 65}) {
+      const std::vector<float> x = random.Normals(rows * columns, 3.0f), weight = random.Normals(columns);
+      std::vector<float> want = Poisoned(rows * columns);
+      ASSERT_TRUE(
+          reference::RmsNorm(
+              {AsConstView(x, rows, columns), {weight.data(), columns}, AsView(want, rows, columns), 1e-5f},
+              {})
+              .ok());
+      // The sum has chains of at most some dozen roundings, then sqrt, division and two products: some 6e-8
+      // each.
+      EXPECT_TRUE(Close(Run(x, weight, rows), want, 1e-6)) << columns << " columns, " << rows << " rows";
+    }
+  }
+}
+
+TEST_F(RmsNormCudaTest, ARowHasTheSameBitsAloneInABatchAtAnyAlignmentAndInPlace) {
+  Random random;
+  SCOPED_TRACE(random.seed());
+  for (const int64_t columns : kColumns) {
+    constexpr int64_t kRows = 33;
+    const std::vector<float> x = random.Normals(kRows * columns, 3.0f), weight = random.Normals(columns);
+    const std::vector<float> together = Run(x, weight, kRows);
+    EXPECT_TRUE(SameBits(Run(x, weight, kRows, 0, 0, true), together)) << columns;
+    EXPECT_TRUE(SameBits(Run(x, weight, kRows, 1, 0), together)) << columns;
+    EXPECT_TRUE(SameBits(Run(x, weight, kRows, 0, 4), together)) << columns;
+    EXPECT_TRUE(SameBits(Run(x, weight, kRows, 3, 7, true), together)) << columns;
+    for (const int64_t row : {int64_t{0}, kRows / 2, kRows - 1}) {
+      const std::vector<float> alone(x.begin() + row * columns, x.begin() + (row + 1) * columns);
+      const std::vector<float> part(together.begin() + row * columns, together.begin() + (row + 1) * columns);
+      EXPECT_TRUE(SameBits(Run(alone, weight, 1), part)) << columns;
+    }
+    std::vector<float> others = random.Normals(kRows * columns, 100.0f);  // one row keeps its values
+    others[0] = std::numeric_limits<float>::quiet_NaN();
+    std::copy_n(x.begin() + 5 * columns, columns, others.begin() + 5 * columns);
+    const std::vector<float> beside = Run(others, weight, kRows);
+    EXPECT_TRUE(SameBits(std::vector<float>(beside.begin() + 5 * columns, beside.begin() + 6 * columns),
+                         std::vector<float>(together.begin() + 5 * columns, together.begin() + 6 * columns)))
+        << columns;
+  }
+}
+
+}  // namespace
+}  // namespace arborist::kernels
