@@ -1,0 +1,201 @@
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/moe_experts/expert_rows.cuh"
+#include "kernels/moe_experts/item_sums.cuh"
+#include "kernels/moe_experts/weight_ring.cuh"
+
+// out = sum over experts of weight * (down inner), bf16 weights and inner values. A warp multiplies an item's
+// rows with the block's 16 outputs over all inputs in ascending order.
+namespace arborist::kernels::cuda {
+
+template <int kWarpCount>
+struct DownMma {
+  static constexpr int kWarps = kWarpCount;
+  static constexpr int kThreads = 32 * kWarps;
+  static constexpr int kStages = kWarps == 4 ? 3 : 2;
+  static constexpr int kItemRows = 16;  // two token tiles
+  static constexpr int kStageInputs = 64;
+  static constexpr int kRingBytes = kWarps * kStages * 4 * 512;
+  using Sums = ItemSums<kWarps, kItemRows>;
+  using Table = typename Sums::Table;
+  static constexpr int SharedBytes(int rows, int pairs, int experts) {
+    return kRingBytes + (Sums::Bytes(rows) + 15) / 16 * 16 + RowTableBytes(pairs, experts, kItemRows);
+  }
+};
+
+// A lane's weights of the warp's items, copied ahead: four pieces a stage of 64 inputs (rows g and g + 8 of
+// the first 32 inputs, then of the others).
+template <typename Shape>
+class DownRing {
+ public:
+  __device__ DownRing(const ExpertsPiece& piece, const typename Shape::Table& table, uint4* memory)
+      : piece_(piece),
+        table_(table),
+        item_(static_cast<int>(threadIdx.x) / 32),
+        lane_(static_cast<int>(threadIdx.x) % 32),
+        memory_(memory + threadIdx.x / 32 * (Shape::kStages * 4 * 32) + lane_) {
+    Aim();
+    for (int i = 0; i < Shape::kStages; ++i) {
+      Advance();
+    }
+  }
+
+  __device__ const uint4* Wait() const {
+    WaitForStage<Shape::kStages - 1>();
+    return memory_ + slot_ * (4 * 32);
+  }
+  // The oldest stage's values have been used: copies another into its slots.
+  __device__ void Advance() {
+    if (item_ < table_.items()) {
+      uint4* const to = memory_ + slot_ * (4 * 32);
+      const int k = k_ + lane_ % 4 * 8;
+      CopyPiece(to, upper_, k, inputs_[0], aligned_);
+      CopyPiece(to + 32, upper_ + second_, k, inputs_[1], aligned_);
+      CopyPiece(to + 64, upper_, k + 32, inputs_[0], aligned_);
+      CopyPiece(to + 96, upper_ + second_, k + 32, inputs_[1], aligned_);
+      k_ += Shape::kStageInputs;
+      if (k_ >= width_) {
+        k_ = 0;
+        item_ += Shape::kWarps;
+        Aim();
+      }
+    }
+    EndOfStage();
+    slot_ = slot_ + 1 == Shape::kStages ? 0 : slot_ + 1;
+  }
+
+ private:
+  __device__ void Aim() {
+    if (item_ >= table_.items()) {
+      return;
+    }
+    const int expert = table_.item(item_).expert;
+    const bool shared = expert == piece_.expert_count;
+    const void* down = shared ? piece_.shared.down.data : piece_.experts[expert].down.data;
+    width_ = shared ? piece_.shared_width : piece_.width;
+    aligned_ = RowsAligned(down, width_);
+    const int row = static_cast<int>(blockIdx.x) * kBlockOutputs + lane_ / 4;
+    inputs_[0] = row < piece_.hidden ? width_ : 0;
+    inputs_[1] = row + 8 < piece_.hidden ? width_ : 0;
+    second_ = inputs_[1] > 0 ? 8 * width_ : 0;
+    upper_ = static_cast<const uint16_t*>(down) + (inputs_[0] > 0 ? int64_t{row} * width_ : 0);
+  }
+
+  const ExpertsPiece& piece_;
+  const typename Shape::Table& table_;
+  int item_;
+  int lane_;
+  uint4* memory_;
+  int k_ = 0;
+  int slot_ = 0;
+  int width_ = 0;
+  int second_ = 0;
+  bool aligned_ = false;
+  int inputs_[2] = {};
+  const uint16_t* upper_ = nullptr;
+};
+
+// The inner values of an item's rows as token operands of a stage, loaded one stage ahead of their use.
+template <typename Shape>
+class InnerTokens {
+ public:
+  static constexpr int kTiles = Shape::kItemRows / 8;
+
+  // The first stage of item number `index`.
+  __device__ void Open(const ExpertsPiece& piece, const typename Shape::Table& table, int index) {
+    if (index >= table.items()) {
+      return;
+    }
+    const ExpertItem item = table.item(index);
+    const bool shared = item.expert == piece.expert_count;
+    width_ = shared ? piece.shared_width : piece.width;
+    rows_ = item.rows;
+    const auto* inner = static_cast<const uint16_t*>(shared ? piece.shared_inner : piece.inner);
+    first_ = inner + int64_t{item.first} * width_;
+    Load(0);
+  }
+  __device__ void Load(int k) {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    k += lane % 4 * 8;
+#pragma unroll
+    for (int j = 0; j < kTiles; ++j) {
+      const int row = j * 8 + lane / 4;
+      const int inputs = row < rows_ ? width_ : 0;
+      const uint16_t* from = first_ + (inputs > 0 ? row * width_ : 0);
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        // Slots begin at multiples of 16 bytes if the width does: the scratch does.
+        next_[half][j] = width_ % 8 != 0          ? LoadPiece(from, k + half * 32, inputs)
+                         : k + half * 32 < inputs ? *reinterpret_cast<const uint4*>(from + k + half * 32)
+                                                  : uint4{};
+      }
+    }
+  }
+  __device__ int rows() const { return rows_; }
+  __device__ int width() const { return width_; }
+  __device__ uint4 Get(int half, int tile) const { return next_[half][tile]; }
+
+ private:
+  const uint16_t* first_ = nullptr;
+  int width_ = 0;
+  int rows_ = 0;
+  uint4 next_[2][kTiles] = {};
+};
+
+template <typename Shape>
+__global__ void __launch_bounds__(Shape::kThreads) DownMmaKernel(const __grid_constant__ ExpertsPiece piece) {
+  constexpr int kTiles = Shape::kItemRows / 8;
+  extern __shared__ uint4 shared[];
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  uint4* const behind_ring = shared + Shape::kRingBytes / 16;
+  typename Shape::Sums sums(piece, behind_ring);
+  const typename Shape::Table table(piece, behind_ring + (Shape::Sums::Bytes(piece.rows) + 15) / 16);
+  DownRing<Shape> ring(piece, table, shared);
+  InnerTokens<Shape> tokens;
+  tokens.Open(piece, table, warp);
+  for (int base = 0; base < table.items(); base += Shape::kWarps) {
+    sums.Describe(piece, table, base + warp);
+    if (base + warp < table.items()) {
+      const int width = tokens.width();
+      const int tiles = (tokens.rows() + 7) / 8;
+      float sum[kTiles][4] = {};
+      for (int k = 0; k < width; k += Shape::kStageInputs) {
+        const uint4* const weight = ring.Wait();
+        const uint4 piece_of[4] = {weight[0], weight[32], weight[64], weight[96]};
+        uint4 token[2][kTiles];
+#pragma unroll
+        for (int j = 0; j < kTiles; ++j) {
+          token[0][j] = tokens.Get(0, j);
+          token[1][j] = tokens.Get(1, j);
+        }
+        if (k + Shape::kStageInputs < width) {
+          tokens.Load(k + Shape::kStageInputs);
+        } else {
+          tokens.Open(piece, table, base + warp + Shape::kWarps);
+        }
+#pragma unroll
+        for (int j = 0; j < kTiles; ++j) {
+          if (j < tiles) {
+            MmaStep(sum[j], piece_of[0], piece_of[1], token[0][j]);
+            MmaStep(sum[j], piece_of[2], piece_of[3], token[1][j]);
+          }
+        }
+        ring.Advance();
+      }
+#pragma unroll
+      for (int j = 0; j < kTiles; ++j) {
+#pragma unroll
+        for (int c = 0; c < 4; ++c) {
+          sums.round.product[warp][j * 8 + lane % 4 * 2 + c % 2][lane / 4 + c / 2 * 8] = sum[j][c];
+        }
+      }
+    }
+    sums.AddRound();
+  }
+  sums.Store(piece);
+}
+
+}  // namespace arborist::kernels::cuda

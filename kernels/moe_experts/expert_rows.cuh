@@ -1,0 +1,194 @@
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/moe_experts/moe_experts.h"
+
+// Which rows chose which expert: every block sorts the whole call's choices into its own shared memory. That
+// costs about a microsecond and saves a kernel in front of the others; the order is the same in every block,
+// so what one kernel stores by slot another finds by slot.
+namespace arborist::kernels::cuda {
+
+// At most this many (row, choice) pairs a launch: they are numbered in 16 bits. Larger calls are launched in
+// pieces of rows.
+inline constexpr int kMaxPairs = 4096;
+inline constexpr int kMaxCudaExperts = 1024;
+inline constexpr int kMaxPieceRows = 512;
+
+// One launch: a piece of MoeExpertsArgs, by value.
+struct ExpertsPiece {
+  const float* x;
+  int64_t x_stride;
+  bool x_aligned;  // every row begins at a multiple of 16 bytes
+  const int32_t* expert;
+  int64_t expert_stride;
+  const float* weight;
+  int64_t weight_stride;
+  const ExpertWeights* experts;
+  int expert_count;
+  int top_k;
+  int hidden;
+  int width;
+  ExpertWeights shared;  // shared_width 0: none
+  int shared_width;
+  const int32_t* live_rows;  // of the whole call
+  int first_row;             // in the whole call
+  int rows;
+  float* out;
+  int64_t out_stride;
+  void* inner;         // [slots, width]
+  void* shared_inner;  // [rows, shared_width]
+};
+
+// Neighbouring slots of one expert that are computed together; slots are (row, choice) pairs in ascending
+// order of expert, then row. Items stand in ascending order of expert, those of the shared expert last; the
+// shared expert's slots are the rows.
+struct ExpertItem {
+  uint16_t expert;  // expert_count: the shared one
+  uint16_t first;   // slot
+  uint16_t rows;    // 1..kItemRows
+};
+
+// Bounds that the host knows.
+constexpr int MaxRoutedItems(int pairs, int experts, int item_rows) {
+  return pairs < experts + pairs / item_rows ? pairs : experts + pairs / item_rows;
+}
+constexpr int RowTableBytes(int pairs, int experts, int item_rows) {
+  return (4 * experts + 2 * pairs + 6 * MaxRoutedItems(pairs, experts, item_rows) + 15) / 16 * 16;
+}
+
+template <int kThreads, int kItemRows>
+class RowTable {
+ public:
+  // Called by all threads of a block; ends with a barrier.
+  __device__ RowTable(const ExpertsPiece& piece, void* memory)
+      : top_k_(static_cast<uint32_t>(piece.top_k)), shared_expert_(piece.expert_count) {
+    auto* const cursor = static_cast<int*>(memory);  // first a count, then the next slot
+    pair_ = reinterpret_cast<uint16_t*>(cursor + piece.expert_count);
+    items_ = reinterpret_cast<ExpertItem*>(pair_ + piece.rows * piece.top_k);
+    live_ = piece.rows;
+    if (piece.live_rows != nullptr) {
+      live_ = min(live_, max(0, *piece.live_rows - piece.first_row));
+    }
+    const int tid = static_cast<int>(threadIdx.x);
+    const int pairs = live_ * piece.top_k;
+    for (int e = tid; e < piece.expert_count; e += kThreads) {
+      cursor[e] = 0;
+    }
+    __syncthreads();
+    for (int p = tid; p < pairs; p += kThreads) {
+      const int e = Expert(piece, p);
+      if (e >= 0) {
+        atomicAdd(cursor + e, 1);
+      }
+    }
+    __syncthreads();
+    ListItems(piece, cursor);
+    __syncthreads();
+    if (tid < 32) {
+      PlacePairs(piece, cursor, pairs, tid);
+    }
+    __syncthreads();
+    items_count_ = routed_items_ + (piece.shared_width > 0 ? (live_ + kItemRows - 1) / kItemRows : 0);
+  }
+
+  __device__ int live() const { return live_; }
+  __device__ int routed_items() const { return routed_items_; }
+  __device__ int items() const { return items_count_; }
+  __device__ ExpertItem item(int i) const {
+    if (i < routed_items_) {
+      return items_[i];
+    }
+    const int first = (i - routed_items_) * kItemRows;
+    return {static_cast<uint16_t>(shared_expert_), static_cast<uint16_t>(first),
+            static_cast<uint16_t>(min(kItemRows, live_ - first))};
+  }
+  // row * top_k + choice of a routed slot.
+  __device__ uint32_t pair(int slot) const { return pair_[slot]; }
+  __device__ int row(const ExpertItem& item, int i) const {
+    return item.expert == shared_expert_ ? item.first + i : static_cast<int>(pair_[item.first + i] / top_k_);
+  }
+
+ private:
+  // Ids that do not exist are skipped: they would lead out of bounds.
+  __device__ static int Expert(const ExpertsPiece& piece, int pair) {
+    const int row = static_cast<int>(static_cast<uint32_t>(pair) / static_cast<uint32_t>(piece.top_k));
+    const int e = piece.expert[row * piece.expert_stride + (pair - row * piece.top_k)];
+    return e >= 0 && e < piece.expert_count ? e : -1;
+  }
+
+  // A prefix sum over the experts of their slots (lower half) and items (upper half).
+  __device__ void ListItems(const ExpertsPiece& piece, int* cursor) {
+    __shared__ uint32_t totals[kThreads / 32];
+    const int tid = static_cast<int>(threadIdx.x);
+    const int each = (piece.expert_count + kThreads - 1) / kThreads;
+    const int begin = min(tid * each, piece.expert_count);
+    const int end = min(begin + each, piece.expert_count);
+    const auto of = [&](int e) {
+      const auto count = static_cast<uint32_t>(cursor[e]);
+      return count | (count + kItemRows - 1) / kItemRows << 16;
+    };
+    uint32_t mine = 0;
+    for (int e = begin; e < end; ++e) {
+      mine += of(e);
+    }
+    uint32_t before = mine;
+    for (int distance = 1; distance < 32; distance *= 2) {
+      const uint32_t other = __shfl_up_sync(0xffffffffu, before, distance);
+      before += tid % 32 >= distance ? other : 0;
+    }
+    if (tid % 32 == 31) {
+      totals[tid / 32] = before;
+    }
+    before -= mine;
+    __syncthreads();
+    uint32_t all = 0;
+    for (int w = 0; w < kThreads / 32; ++w) {
+      before += w < tid / 32 ? totals[w] : 0;
+      all += totals[w];
+    }
+    routed_items_ = static_cast<int>(all >> 16);
+    for (int e = begin; e < end; ++e) {
+      const uint32_t add = of(e);
+      const uint32_t count = add & 0xffffu;
+      const uint32_t first = before & 0xffffu;
+      for (uint32_t i = 0; i < add >> 16; ++i) {
+        items_[(before >> 16) + i] = {static_cast<uint16_t>(e), static_cast<uint16_t>(first + i * kItemRows),
+                                      static_cast<uint16_t>(min(count - i * kItemRows, kItemRows))};
+      }
+      cursor[e] = static_cast<int>(first);
+      before += add;
+    }
+  }
+
+  // One warp, 32 pairs at a time, so that the order is fixed.
+  __device__ void PlacePairs(const ExpertsPiece& piece, int* cursor, int pairs, int lane) {
+    int next = lane < pairs ? Expert(piece, lane) : -1;
+    for (int base = 0; base < pairs; base += 32) {
+      const int e = next;
+      const int after = base + 32 + lane;
+      next = after < pairs ? Expert(piece, after) : -1;
+      const unsigned same = __match_any_sync(0xffffffffu, e);
+      const unsigned lower = same & ((1u << lane) - 1);
+      const int begin = e >= 0 ? cursor[e] : 0;
+      __syncwarp();
+      if (e >= 0) {
+        pair_[begin + __popc(lower)] = static_cast<uint16_t>(base + lane);
+        if (lower == 0) {
+          cursor[e] = begin + __popc(same);
+        }
+      }
+      __syncwarp();
+    }
+  }
+
+  uint32_t top_k_;
+  int shared_expert_;
+  int live_ = 0;
+  int routed_items_ = 0;
+  int items_count_ = 0;
+  uint16_t* pair_;
+  ExpertItem* items_;
+};
+
+}  // namespace arborist::kernels::cuda
