@@ -30,6 +30,9 @@ absl::Status ValidateTreeAccept(const TreeAcceptArgs& args) {
   RETURN_IF_ERROR(CheckSize("path", args.path.size, "row", rows));
   RETURN_IF_ERROR(CheckSize("path_length", args.path_length.size, "tree", trees));
   RETURN_IF_ERROR(CheckSize("bonus", args.bonus.size, "tree", trees));
+  if (args.nodes.size != 0) {
+    RETURN_IF_ERROR(CheckSize("nodes", args.nodes.size, "tree", trees));
+  }
   return CheckSize("error", args.error.size, "tree", trees);
 }
 

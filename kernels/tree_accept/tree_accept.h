@@ -25,7 +25,20 @@ struct TreeAcceptArgs {
   View1<int32_t> path_length;  // [trees] root included, >= 1
   View1<TokenId> bonus;        // [trees] the choice at the last accepted node: the next root; -1 on error
   View1<int32_t> error;        // [trees] 0, or 1 when a pointer was out of range (path_length 0 then)
+  // [trees], or empty: how many rows from tree_begin are the tree's nodes, where trees lie at a fixed stride
+  // with room behind them. Cut to the tree's rows; below 1 is an empty tree.
+  View1<const int32_t> nodes{};
 };
+
+// Where the nodes of a tree end: with tree_begin and nodes as above.
+constexpr int64_t TreeAcceptEnd(const TreeAcceptArgs& args, int64_t tree) {
+  const int64_t begin = args.tree_begin[tree], end = args.tree_begin[tree + 1];
+  if (args.nodes.size == 0) {
+    return end;
+  }
+  const int64_t nodes_end = begin + args.nodes[tree];
+  return nodes_end < end ? nodes_end : end;
+}
 
 // Checks sizes only: pointers are data of the device and end in `error`.
 absl::Status ValidateTreeAccept(const TreeAcceptArgs& args);

@@ -8,7 +8,7 @@ namespace {
 // the pointers say.
 void AcceptOne(const TreeAcceptArgs& args, int64_t tree) {
   const int64_t begin = args.tree_begin[tree];
-  const int64_t end = args.tree_begin[tree + 1];
+  const int64_t end = TreeAcceptEnd(args, tree);
   bool valid = begin >= 0 && begin < end && end <= args.token.size && end - begin <= kTreeAcceptMaxNodes &&
                args.parent[begin] == -1;
   int32_t current = 0;

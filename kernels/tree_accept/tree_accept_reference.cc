@@ -33,7 +33,7 @@ absl::Status TreeAccept(const TreeAcceptArgs& args, StreamView /*stream*/) {
   RETURN_IF_ERROR(ValidateTreeAccept(args));
   for (int64_t tree = 0; tree + 1 < args.tree_begin.size; ++tree) {
     const int64_t begin = args.tree_begin[tree];
-    const int64_t end = args.tree_begin[tree + 1];
+    const int64_t end = TreeAcceptEnd(args, tree);
     args.path_length[tree] = 0;
     args.bonus[tree] = TokenId{-1};
     args.error[tree] = PointersAreInRange(args, begin, end) ? 0 : 1;

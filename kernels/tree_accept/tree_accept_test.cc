@@ -19,6 +19,7 @@ struct Trees {
   std::vector<TokenId> token;
   std::vector<int32_t> parent;
   std::vector<TokenId> chosen;
+  std::vector<int32_t> nodes = {};  // empty: every row is a node
 
   void Add(std::vector<int32_t> tokens, std::vector<int32_t> parents, std::vector<int32_t> choices) {
     for (size_t i = 0; i < tokens.size(); ++i) {
@@ -52,7 +53,8 @@ Result RunAccept(Accept accept, const Trees& t) {
                                       .path = {path.data(), rows},
                                       .path_length = {length.data(), trees},
                                       .bonus = {bonus.data(), trees},
-                                      .error = {error.data(), trees}},
+                                      .error = {error.data(), trees},
+                                      .nodes = {t.nodes.data(), static_cast<int64_t>(t.nodes.size())}},
                                      {.threads = &pool});
   EXPECT_TRUE(status.ok()) << status;
   Result result = {.paths = {}, .bonus = {}, .error = error};
@@ -129,6 +131,18 @@ TEST_P(TreeAcceptTest, ATreeOfMoreNodesThanABudgetAllowsEndsInTheErrorFlag) {
     t.Add(std::vector<int32_t>(nodes, 5), parents, std::vector<int32_t>(nodes, 6));
     EXPECT_EQ(RunAccept(GetParam(), t).error[0], nodes > kTreeAcceptMaxNodes ? 1 : 0);
   }
+}
+
+TEST_P(TreeAcceptTest, RowsBehindTheNodesOfATreeBelongToNoTree) {
+  Trees t;
+  t.Add({5, 10, 11, 12}, {-1, 0, 1, -9}, {10, 11, 12, 1});  // the last row is room, whatever it holds
+  t.Add({5, 10, 11, 12}, {-1, 0, 1, 2}, {10, 11, 12, 1});
+  t.Add({5, 10}, {-1, 0}, {10, 11});
+  t.Add({5, 10}, {-1, 0}, {10, 11});
+  t.nodes = {3, 2, 0, 99};
+  EXPECT_EQ(
+      RunAccept(GetParam(), t),
+      (Result{.paths = {{0, 1, 2}, {0, 1}, {}, {0, 1}}, .bonus = {12, 11, -1, 11}, .error = {0, 0, 1, 0}}));
 }
 
 TEST_P(TreeAcceptTest, TokenZeroIsATokenLikeTheOthers) {
