@@ -98,6 +98,9 @@ class AttentionCase {
     tail_slot_.resize(sequence_.size() * kMaxTailKeys, -1);
   }
 
+  // The same cache and rows through a table of slots instead of pages.
+  void UseSlotTable() { page_rows_ = 1; }
+
   int64_t rows() const { return static_cast<int64_t>(sequence_.size()); }
   const AttentionShape& shape() const { return shape_; }
 
@@ -107,11 +110,17 @@ class AttentionCase {
     for (const auto& table : tables_) {
       pages = std::max(pages, table.size());
     }
+    const int32_t entries = kPageRows / page_rows_;  // of a page
     page_table_.clear();
     for (const auto& table : tables_) {
-      page_table_.insert(page_table_.end(), table.begin(), table.end());
-      page_table_.resize(page_table_.size() + pages - table.size(), -1);
+      for (const int32_t page : table) {
+        for (int32_t i = 0; i < entries; ++i) {
+          page_table_.push_back(page * entries + i);
+        }
+      }
+      page_table_.resize(page_table_.size() + (pages - table.size()) * entries, -1);
     }
+    const auto columns = static_cast<int64_t>(pages) * entries;
     out.assign(rows() * shape_.heads * shape_.latent, __builtin_nanf(""));
     scratch.assign(TreeAttentionMlaScratchBytes(shape_.latent, threads), std::byte{0xFF});
     return {.query = {query_.data(), rows(), shape_.heads, shape_.width()},
@@ -121,8 +130,8 @@ class AttentionCase {
             .rope = shape_.rope,
             .scale = 0.3f,
             .sequence = {sequence_.data(), rows()},
-            .page_table = {page_table_.data(), static_cast<int64_t>(tables_.size()),
-                           static_cast<int64_t>(pages), static_cast<int64_t>(pages)},
+            .page_table = {page_table_.data(), static_cast<int64_t>(tables_.size()), columns, columns},
+            .page_rows = page_rows_,
             .prefix_blocks = {prefix_blocks_.data(), rows()},
             .tail_slot = {tail_slot_.data(), rows(), kMaxTailKeys, kMaxTailKeys},
             .tail_count = {tail_count_.data(), rows()},
@@ -133,6 +142,7 @@ class AttentionCase {
  private:
   AttentionShape shape_;
   int64_t pages_;
+  int32_t page_rows_ = kPageRows;
   Random random_;
   std::vector<float> cache_;
   std::vector<int32_t> free_;

@@ -45,8 +45,8 @@ inline std::vector<float> OutOnDevice(AttentionCase& c, DType dtype, StreamView 
   const DeviceArray<int32_t> tail_slot(Copied(args.tail_slot.data, rows * kMaxTailKeys));
   const DeviceArray<int32_t> tail_count(Copied(args.tail_count.data, rows));
   const DeviceArray<float> out(static_cast<int64_t>(host_out.size()));
-  const DeviceArray<std::byte> scratch(static_cast<int64_t>(TreeAttentionMlaCudaScratchBytes(
-      rows, args.query.heads, args.latent, args.rope, args.page_table.columns)));
+  const DeviceArray<std::byte> scratch(static_cast<int64_t>(
+      TreeAttentionMlaCudaScratchBytes(rows, args.query.heads, args.latent, args.rope, args.TableBlocks())));
   args.query.data = query.data();
   args.cache = cache.data();
   args.cache_dtype = dtype;

@@ -72,17 +72,19 @@ absl::Status ValidateTail(const TreeAttentionMlaArgs& args, int64_t row) {
   return absl::OkStatus();
 }
 
-// Pages [first, prefix_blocks) of the row's sequence; the pages before were checked for the row before.
+// Blocks [first, prefix_blocks) of the row's sequence; those before were checked for the row before.
 absl::Status ValidatePrefix(const TreeAttentionMlaArgs& args, int64_t row, int32_t first) {
-  if (args.prefix_blocks[row] < 0 || args.prefix_blocks[row] > args.page_table.columns) {
-    return FieldError(absl::StrCat("prefix_blocks[", row, "]"), args.prefix_blocks[row],
-                      absl::StrCat("0..", args.page_table.columns));
+  const int64_t blocks = args.prefix_blocks[row];
+  if (blocks < 0 || blocks > args.TableBlocks()) {
+    return FieldError(absl::StrCat("prefix_blocks[", row, "]"), blocks,
+                      absl::StrCat("0..", args.TableBlocks()));
   }
   const int32_t* page = args.page_table.row(args.sequence[row]);
-  for (int32_t block = first; block < args.prefix_blocks[row]; ++block) {
-    if (page[block] < 0 || page[block] >= args.slots / kPageRows) {
-      return FieldError(absl::StrCat("page_table[", args.sequence[row], "][", block, "]"), page[block],
-                        absl::StrCat("a page in [0, ", args.slots / kPageRows, ")"));
+  for (int64_t i = int64_t{first} * kPageRows / args.page_rows; i < blocks * kPageRows / args.page_rows;
+       ++i) {
+    if (page[i] < 0 || page[i] >= args.slots / args.page_rows) {
+      return FieldError(absl::StrCat("page_table[", args.sequence[row], "][", i, "]"), page[i],
+                        absl::StrCat("a page in [0, ", args.slots / args.page_rows, ")"));
     }
   }
   return absl::OkStatus();
@@ -101,6 +103,9 @@ size_t TreeAttentionMlaCudaScratchBytes(int64_t rows, int64_t heads, int64_t lat
 
 absl::Status ValidateTreeAttentionMlaShapes(const TreeAttentionMlaArgs& args) {
   RETURN_IF_ERROR(ValidateExtents(args));
+  if (args.page_rows != kPageRows && args.page_rows != 1) {
+    return FieldError("page_rows", args.page_rows, absl::StrCat(kPageRows, " or 1"));
+  }
   if (args.cache_dtype != DType::kF32 && args.cache_dtype != DType::kBF16) {
     return absl::InvalidArgumentError(
         absl::StrCat("cache_dtype=", std::string(Name(args.cache_dtype)), ", expected F32 or BF16"));

@@ -52,10 +52,10 @@ struct TreeAttentionMlaArgs {
   int64_t latent = 0;
   int64_t rope = 0;
   float scale = 0;
-  View1<const int32_t> sequence;  // [rows] row of page_table, ascending (padding aside)
-  View2<const int32_t>
-      page_table;  // [sequences, pages]: physical page of logical page i; slots are page*64 + offset
-  View1<const int32_t> prefix_blocks;  // [rows] pages reduced as whole blocks
+  View1<const int32_t> sequence;       // [rows] row of page_table, ascending (padding aside)
+  View2<const int32_t> page_table;     // [sequences, pages]: physical page of logical page i; see PrefixSlot
+  int32_t page_rows = kPageRows;       // slots of a page: kPageRows, or 1 (page_table is a table of slots)
+  View1<const int32_t> prefix_blocks;  // [rows] blocks of 64 positions reduced as whole blocks
   View2<const int32_t>
       tail_slot;  // [rows, kMaxTailKeys] slots of the tail keys in position order, the row's own last
   View1<const int32_t> tail_count;  // [rows] 1..127; 0 = padding
@@ -63,12 +63,20 @@ struct TreeAttentionMlaArgs {
   // CPU: >= TreeAttentionMlaScratchBytes(...), 64-byte aligned. CUDA: device memory, >=
   // TreeAttentionMlaCudaScratchBytes(...), 256-byte aligned; what it holds is of no account. Reference: none.
   View1<std::byte> scratch;
+
+  // Where a committed position lies.
+  constexpr int64_t PrefixSlot(int32_t of_sequence, int64_t prefix_position) const {
+    return int64_t{page_table.row(of_sequence)[prefix_position / page_rows]} * page_rows +
+           prefix_position % page_rows;
+  }
+  // Whole blocks that the table has room for.
+  constexpr int64_t TableBlocks() const { return page_table.columns * page_rows / kPageRows; }
 };
 
 // Independent of rows, heads and context: working state of one tile of queries a thread.
 size_t TreeAttentionMlaScratchBytes(int64_t latent, int threads);
-// For calls of at most so many rows and pages a sequence: partial results of every split, the queries in bf16
-// and the list of work.
+// For calls of at most so many rows and pages of 64 (TableBlocks) a sequence: partial results of every split,
+// the queries in bf16 and the list of work.
 size_t TreeAttentionMlaCudaScratchBytes(int64_t rows, int64_t heads, int64_t latent, int64_t rope,
                                         int64_t max_pages);
 

@@ -64,12 +64,12 @@ class Attention {
   }
 
   void ReducePrefix(const Tile& tile, int64_t row) {
-    const int32_t* page = args_.page_table.row(args_.sequence[row]);
+    const int32_t sequence = args_.sequence[row];
     const int32_t blocks = args_.prefix_blocks[row];
     const int queries = static_cast<int>(tile.end - tile.begin);
     for (int32_t block = 0; block < blocks; ++block) {
       for (int offset = 0; offset < kPageRows; ++offset) {
-        key_[offset] = cache_ + (static_cast<int64_t>(page[block]) * kPageRows + offset) * width_;
+        key_[offset] = cache_ + args_.PrefixSlot(sequence, int64_t{block} * kPageRows + offset) * width_;
       }
       Attend(tile, kPageRows, scratch_.block);
       Merge(block % kSplitBlocks == 0, queries, scratch_.block, scratch_.split);

@@ -22,11 +22,8 @@ std::vector<float> Key(const TreeAttentionMlaArgs& args, int64_t slot) {
 // The row's keys in position order.
 std::vector<std::vector<float>> Keys(const TreeAttentionMlaArgs& args, int64_t row) {
   std::vector<std::vector<float>> keys;
-  const int32_t* page = args.page_table.row(args.sequence[row]);
-  for (int32_t block = 0; block < args.prefix_blocks[row]; ++block) {
-    for (int offset = 0; offset < kPageRows; ++offset) {
-      keys.push_back(Key(args, static_cast<int64_t>(page[block]) * kPageRows + offset));
-    }
+  for (int64_t position = 0; position < int64_t{args.prefix_blocks[row]} * kPageRows; ++position) {
+    keys.push_back(Key(args, args.PrefixSlot(args.sequence[row], position)));
   }
   for (int32_t key = 0; key < args.tail_count[row]; ++key) {
     keys.push_back(Key(args, args.tail_slot.row(row)[key]));

@@ -220,6 +220,21 @@ TEST(TreeAttentionMlaTest, PaddingRowsGiveZerosAndChangeNoOtherRow) {
   }
 }
 
+TEST(TreeAttentionMlaTest, ATableOfSlotsGivesTheBitsOfATableOfPages) {
+  AttentionCase c = RandomCase({}, {0, 127, 300, 1500});
+  const auto paged = RunAttention(c, 2);
+  c.UseSlotTable();
+  EXPECT_EQ(RunAttention(c, 2), paged);
+  std::vector<float> out;
+  std::vector<std::byte> scratch;
+  TreeAttentionMlaArgs args = c.Args(out, scratch, 1);
+  EXPECT_EQ(args.TableBlocks(), 24);
+  ASSERT_TRUE(reference::TreeAttentionMla(args, {}).ok());
+  const_cast<int32_t&>(args.page_table.data[3 * 24 * 64 + 100]) = static_cast<int32_t>(args.slots);
+  EXPECT_THAT(std::string(reference::TreeAttentionMla(args, {}).message()),
+              ::testing::StartsWith("page_table[3][100]="));
+}
+
 TEST(TreeAttentionMlaTest, NoRowsIsFine) {
   AttentionCase c(AttentionShape{}, 1);
   c.AddSequence(1);
@@ -263,6 +278,7 @@ TEST(TreeAttentionMlaTest, WhatWouldReadOutsideTheCacheIsRefusedByFieldIndexAndV
   EXPECT_EQ(Refusal([](Args& a) { a.cache_dtype = DType::kBF16; }),
             "cache_dtype=BF16, expected F32 on the CPU");
   EXPECT_EQ(Refusal([](Args& a) { a.cache_dtype = DType::kF16; }), "cache_dtype=F16, expected F32 or BF16");
+  EXPECT_EQ(Refusal([](Args& a) { a.page_rows = 16; }), "page_rows=16, expected 64 or 1");
   EXPECT_EQ(Refusal([](Args& a) { a.rope = 9; }), "query.columns=32, expected latent + rope = 33");
   EXPECT_THAT(Refusal([](Args& a) { a.scratch.size = 100; }),
               ::testing::StartsWith("scratch.size=100, expected"));
