@@ -24,7 +24,8 @@ struct AttentionProblem {
   const int32_t* tail_slot;
   const int32_t* tail_count;
   int32_t sequences;
-  int32_t pages;
+  int32_t page_rows;
+  int32_t blocks;  // that the page table has room for
   int64_t page_stride;
   int64_t tail_stride;
   int32_t tail_columns;
@@ -46,17 +47,18 @@ struct AttentionProblem {
     return count < 0 ? 0 : count < most ? count : most;
   }
   constexpr int32_t Blocks(int32_t row) const {
-    const int32_t blocks = prefix_blocks[row];
-    return blocks < 0 ? 0 : blocks < pages ? blocks : pages;
+    const int32_t of_row = prefix_blocks[row];
+    return of_row < 0 ? 0 : of_row < blocks ? of_row : blocks;
   }
   constexpr int32_t Sequence(int32_t row) const {
     const int32_t s = sequence[row];
     return s >= 0 && s < sequences ? s : 0;
   }
-  // First slot of a page.
-  constexpr int64_t PageSlot(int32_t of_sequence, int32_t block) const {
-    const int32_t page = page_table[of_sequence * page_stride + block];
-    return page >= 0 && page < slots / kPageRows ? int64_t{page} * kPageRows : 0;
+  // Where a committed position lies; position < Blocks(any row) * 64.
+  constexpr int64_t PrefixSlot(int32_t of_sequence, int32_t position) const {
+    const int32_t page = page_table[of_sequence * page_stride + position / page_rows];
+    const int64_t slot = int64_t{page} * page_rows + position % page_rows;
+    return slot >= 0 && slot < slots ? slot : 0;
   }
   constexpr int64_t TailSlot(int32_t row, int32_t key) const {
     const int32_t slot = tail_slot[row * tail_stride + key];
@@ -72,6 +74,8 @@ constexpr int32_t Splits(int32_t blocks) {
 
 // Kernels in launch order; each is enqueued on `stream` (a cudaStream_t).
 absl::Status LaunchWorkList(const AttentionProblem& problem, void* stream);
+// bf16 caches of the shapes that have a tensor-core version; launches the work list too.
+bool HasTensorAttention(const AttentionProblem& problem, DType cache_dtype);
 absl::Status LaunchTensorAttention(const AttentionProblem& problem, void* stream);
 absl::Status LaunchGeneralAttention(const AttentionProblem& problem, DType cache_dtype, void* stream);
 absl::Status LaunchJoinParts(const AttentionProblem& problem, void* stream);

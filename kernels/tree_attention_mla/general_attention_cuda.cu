@@ -84,9 +84,7 @@ __global__ void GeneralAttention(AttentionProblem p) {
     __syncthreads();
     if (static_cast<int>(threadIdx.x) < count) {
       const int key = begin + static_cast<int>(threadIdx.x);
-      slot[threadIdx.x] = part == splits
-                              ? p.TailSlot(row, key)
-                              : p.PageSlot(p.Sequence(row), (first + key) / kPageRows) + key % kPageRows;
+      slot[threadIdx.x] = part == splits ? p.TailSlot(row, key) : p.PrefixSlot(p.Sequence(row), first + key);
     }
     __syncthreads();
     for (int key = static_cast<int>(threadIdx.x) / 32; key < kBlockKeys; key += kThreads / 32) {

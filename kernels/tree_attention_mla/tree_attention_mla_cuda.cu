@@ -12,7 +12,7 @@ namespace {
 
 AttentionProblem Problem(const TreeAttentionMlaArgs& args) {
   const CudaScratch scratch =
-      CudaScratch::Of(args.query.rows, args.query.heads, args.latent, args.rope, args.page_table.columns);
+      CudaScratch::Of(args.query.rows, args.query.heads, args.latent, args.rope, args.TableBlocks());
   std::byte* memory = args.scratch.data;
   auto* acc = reinterpret_cast<float*>(memory);
   memory += scratch.acc_bytes();
@@ -34,7 +34,8 @@ AttentionProblem Problem(const TreeAttentionMlaArgs& args) {
           .tail_slot = args.tail_slot.data,
           .tail_count = args.tail_count.data,
           .sequences = static_cast<int32_t>(args.page_table.rows),
-          .pages = static_cast<int32_t>(args.page_table.columns),
+          .page_rows = args.page_rows,
+          .blocks = static_cast<int32_t>(args.TableBlocks()),
           .page_stride = args.page_table.row_stride,
           .tail_stride = args.tail_slot.row_stride,
           .tail_columns = static_cast<int32_t>(args.tail_slot.columns),
@@ -54,7 +55,7 @@ AttentionProblem Problem(const TreeAttentionMlaArgs& args) {
 absl::Status TreeAttentionMla(const TreeAttentionMlaArgs& args, StreamView stream) {
   RETURN_IF_ERROR(ValidateTreeAttentionMlaShapes(args));
   const auto needed = static_cast<int64_t>(TreeAttentionMlaCudaScratchBytes(
-      args.query.rows, args.query.heads, args.latent, args.rope, args.page_table.columns));
+      args.query.rows, args.query.heads, args.latent, args.rope, args.TableBlocks()));
   if (args.scratch.size < needed) {
     return absl::InvalidArgumentError(
         absl::StrCat("scratch.size=", args.scratch.size, ", expected at least ", needed));
@@ -63,7 +64,9 @@ absl::Status TreeAttentionMla(const TreeAttentionMlaArgs& args, StreamView strea
     return absl::OkStatus();
   }
   const AttentionProblem problem = Problem(args);
-  RETURN_IF_ERROR(LaunchGeneralAttention(problem, args.cache_dtype, stream.cuda_stream));
+  RETURN_IF_ERROR(HasTensorAttention(problem, args.cache_dtype)
+                      ? LaunchTensorAttention(problem, stream.cuda_stream)
+                      : LaunchGeneralAttention(problem, args.cache_dtype, stream.cuda_stream));
   return LaunchJoinParts(problem, stream.cuda_stream);
 }
 

@@ -112,7 +112,8 @@ TEST_F(TreeAttentionMlaCudaTest, MeansItForTreesOfManySequencesAndPaddingRowsAre
     Random random;
     AttentionCase c(kind.shape, 200);
     for (const int64_t prefix : {0, 5, 60, 190, 700, 2300}) {
-      AddTree(c, RandomStory(random, kind.shape, prefix, 1 + static_cast<int>(random.Below(40)), true));
+      AddTree(c, RandomStory(random, kind.shape, prefix,
+                             1 + static_cast<int>(random.Below(kind.shape.heads > 16 ? 12 : 30)), true));
     }
     const int64_t used = c.rows() * kind.shape.heads * kind.shape.latent;
     for (int i = 0; i < 3; ++i) {
@@ -131,7 +132,7 @@ TEST_F(TreeAttentionMlaCudaTest, SmallWeightsAddUp) {
   for (const Kind& kind : Kinds()) {
     Random random;
     AttentionCase c(kind.shape, 60);
-    Story s = RandomStory(random, kind.shape, 1300, 20, true);
+    Story s = RandomStory(random, kind.shape, 1300, 10, true);
     for (auto& query : s.node_query) {
       query = random.Normal(kind.shape.heads * kind.shape.width(), 1e-3f);
     }
@@ -202,6 +203,18 @@ TEST_F(TreeAttentionMlaCudaTest, NeighboursChangeNoBit) {
     auto padded = RowsOnDevice(together, kind.dtype, stream());
     padded.pop_back();
     EXPECT_EQ(padded, alone) << Describe(kind);
+  }
+}
+
+TEST_F(TreeAttentionMlaCudaTest, ATableOfSlotsGivesTheBitsOfATableOfPages) {
+  for (const Kind& kind : Kinds()) {
+    Random random;
+    AttentionCase c(kind.shape, 40);
+    AddTree(c, RandomStory(random, kind.shape, 700, 9, true));
+    AddTree(c, RandomStory(random, kind.shape, 1100, 5, true));
+    const auto pages = RowsOnDevice(c, kind.dtype, stream());
+    c.UseSlotTable();
+    EXPECT_EQ(RowsOnDevice(c, kind.dtype, stream()), pages) << Describe(kind);
   }
 }
 

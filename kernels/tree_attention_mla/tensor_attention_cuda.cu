@@ -1,0 +1,79 @@
+#include <cuda_runtime.h>
+
+#include <algorithm>
+
+#include "common/base/status_macros.h"
+#include "common/device/cuda_status.h"
+#include "kernels/tree_attention_mla/tensor_attention.cuh"
+
+namespace arborist::kernels::cuda {
+namespace {
+
+template <int latent, int rope, int tile_queries, int tail_queries, int blocks_per_sm>
+absl::Status Launch(AttentionProblem p, cudaStream_t stream) {
+  constexpr auto kKernel = TensorAttention<latent, rope, tile_queries, tail_queries, blocks_per_sm>;
+  constexpr int kShared =
+      std::max(Layout<latent, rope, tile_queries>::kBytes, Layout<latent, rope, tail_queries>::kBytes);
+  static const absl::Status prepared =
+      CudaStatus(cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared),
+                 "tree_attention_mla: shared memory");
+  RETURN_IF_ERROR(prepared);
+  int device = 0;
+  int processors = 0;
+  RETURN_IF_ERROR(CudaStatus(cudaGetDevice(&device), "device"));
+  RETURN_IF_ERROR(
+      CudaStatus(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device), "device"));
+  p.queries_per_tile = tile_queries;
+  p.queries_per_tail = tail_queries;
+  RETURN_IF_ERROR(LaunchWorkList(p, stream));
+  kKernel<<<static_cast<unsigned>(processors * blocks_per_sm), kTensorThreads, kShared, stream>>>(p);
+  return LaunchStatus("tree_attention_mla");
+}
+
+// Queries of a tile so that those of an average sequence leave few columns empty. No bit depends on it.
+int TileQueries(const AttentionProblem& p) {
+  const int64_t sequences = std::clamp(p.sequences, 1, p.rows);
+  const int64_t queries = (int64_t{p.rows} * p.heads + sequences - 1) / sequences;
+  int best = 64;
+  int64_t least = INT64_MAX;
+  for (const int tile : {64, 48, 32, 16}) {
+    // A tile's cost has a part that does not depend on its queries: some 24 queries' worth.
+    const int64_t cost = (queries + tile - 1) / tile * (tile + 24);
+    if (cost < least) {
+      least = cost;
+      best = tile;
+    }
+  }
+  return best;
+}
+
+template <int latent, int rope>
+absl::Status LaunchFor(const AttentionProblem& p, cudaStream_t stream) {
+  if (p.heads > 16) {
+    return Launch<latent, rope, 64, 64, 1>(p, stream);
+  }
+  switch (TileQueries(p)) {
+    case 16:
+      return Launch<latent, rope, 16, 16, 2>(p, stream);
+    case 32:
+      return Launch<latent, rope, 32, 16, 1>(p, stream);
+    case 48:
+      return Launch<latent, rope, 48, 16, 1>(p, stream);
+    default:
+      return Launch<latent, rope, 64, 16, 1>(p, stream);
+  }
+}
+
+}  // namespace
+
+bool HasTensorAttention(const AttentionProblem& p, DType cache_dtype) {
+  return cache_dtype == DType::kBF16 && p.heads % 8 == 0 &&
+         ((p.latent == 512 && p.width == 576) || (p.latent == 128 && p.width == 160));
+}
+
+absl::Status LaunchTensorAttention(const AttentionProblem& p, void* stream) {
+  auto* cuda_stream = static_cast<cudaStream_t>(stream);
+  return p.latent == 512 ? LaunchFor<512, 64>(p, cuda_stream) : LaunchFor<128, 32>(p, cuda_stream);
+}
+
+}  // namespace arborist::kernels::cuda
