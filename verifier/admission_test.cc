@@ -64,8 +64,9 @@ TEST(AdmissionTest, ACacheLargerThanTheMachinesMemoryIsRefusedNotAllocated) {
   fake.max_rows = options.max_rows;
   fake.max_logits_rows = options.max_logits_rows;
   ThreadPool pool(1);
+  const auto device = OpenCpuDevice(pool);
   const auto verifier = CreateVerifier(options, std::make_unique<FakeModel>(fake), std::nullopt,
-                                       kernels::CpuKernels(), {.threads = &pool});
+                                       kernels::CpuKernels(), *device);
   ExpectError(verifier.status(), absl::StatusCode::kInvalidArgument,
               "kv_pages=1099511627776, expected at most");
 }

@@ -7,7 +7,6 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/tree/token_tree.h"
-#include "kernels/tree_attention_mla/tree_attention_mla.h"
 #include "verifier/verifier_impl.h"
 
 namespace arborist::verifier {
@@ -17,7 +16,7 @@ absl::Status OptionError(absl::string_view field, int64_t value, absl::string_vi
   return absl::InvalidArgumentError(absl::StrCat(field, "=", value, ", expected ", expected));
 }
 
-absl::Status CheckOptions(const VerifierOptions& options, const Model& model) {
+absl::Status CheckOptions(const VerifierOptions& options, const Model& model, DeviceKind kind) {
   if (options.pages < 1) {
     return OptionError("pages", options.pages, "at least 1");
   }
@@ -43,20 +42,23 @@ absl::Status CheckOptions(const VerifierOptions& options, const Model& model) {
     return OptionError("max_logits_rows", options.max_logits_rows,
                        absl::StrCat("a value in [", options.max_tree_nodes + 1, ", ", options.max_rows, "]"));
   }
+  if (options.kv_type != DType::kF32 && (options.kv_type != DType::kBF16 || kind == DeviceKind::kCpu)) {
+    return absl::InvalidArgumentError(absl::StrCat("kv_type=", std::string(Name(options.kv_type)),
+                                                   ", expected F32",
+                                                   kind == DeviceKind::kCpu ? " on the CPU" : " or BF16"));
+  }
   if (options.prefill_chunk < 1) {
     return OptionError("prefill_chunk", options.prefill_chunk, "at least 1");
   }
   return absl::OkStatus();
 }
 
-// A cache that no memory holds is refused here, not met as a failed allocation.
-absl::Status CheckCacheFits(int64_t pages, const ModelConfig& config, bool features) {
-  const int64_t latent = config.layers * config.latent_row() * static_cast<int64_t>(sizeof(float));
-  const int64_t feature = features ? config.hidden_size * static_cast<int64_t>(sizeof(uint16_t)) : 0;
-  const int64_t page_bytes = kernels::kPageRows * (latent + feature);
+// A cache that no memory holds is refused here, not met as a failed allocation. (A GPU refuses by itself.)
+absl::Status CheckCacheFits(const KvShape& shape) {
+  const int64_t page_bytes = PageBytes(shape);
   const int64_t memory = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
-  if (pages > memory / page_bytes) {
-    return OptionError("kv_pages", pages,
+  if (shape.pages > memory / page_bytes) {
+    return OptionError("kv_pages", shape.pages,
                        absl::StrCat("at most ", memory / page_bytes, ": a page takes ", page_bytes,
                                     " bytes and this machine has ", memory >> 20, " MiB"));
   }
@@ -85,15 +87,16 @@ absl::Status CheckProjection(const Projection& projection, const ModelConfig& co
 absl::StatusOr<std::unique_ptr<Verifier>> CreateVerifier(const VerifierOptions& options,
                                                          std::unique_ptr<Model> model,
                                                          std::optional<Projection> projection,
-                                                         const kernels::KernelSet& kernels,
-                                                         StreamView stream) {
-  RETURN_IF_ERROR(CheckOptions(options, *model));
-  RETURN_IF_ERROR(CheckCacheFits(options.pages, model->config(), projection.has_value()));
+                                                         const kernels::KernelSet& kernels, Device& device) {
+  RETURN_IF_ERROR(CheckOptions(options, *model, device.kind()));
+  if (device.kind() == DeviceKind::kCpu) {
+    RETURN_IF_ERROR(CheckCacheFits(CacheShape(options, model->config(), projection.has_value())));
+  }
   if (projection.has_value()) {
     RETURN_IF_ERROR(CheckProjection(*projection, model->config()));
   }
-  auto verifier =
-      std::make_unique<VerifierImpl>(options, std::move(model), std::move(projection), kernels, stream);
+  ASSIGN_OR_RETURN(std::unique_ptr<VerifierImpl> verifier,
+                   VerifierImpl::Create(options, std::move(model), std::move(projection), kernels, device));
   if (options.run_self_test) {
     RETURN_IF_ERROR(verifier->SelfTest());
   }

@@ -5,8 +5,9 @@
 #include <optional>
 
 #include "absl/status/statusor.h"
+#include "common/device/device.h"
 #include "common/projection/projection.h"
-#include "common/threads/thread_pool.h"
+#include "common/tensor/dtype.h"
 #include "kernels/kernel_set.h"
 #include "verifier/model/model.h"
 #include "verifier/verifier.h"
@@ -17,25 +18,26 @@ namespace arborist::verifier {
 // stand in the ModelOptions, whose max_context is at least max_context + kMaxTreeDepth here: nodes past the
 // context's end are computed, never committed.
 struct VerifierOptions {
-  int64_t pages = 0;        // of 64 rows
-  int max_context = 0;      // most tokens of a sequence, prompt and output together
-  int max_tree_nodes = 0;   // largest tree_nodes of an Open, <= kMaxTreeBudget
-  int max_sequences = 0;    // admitted at a time
-  int max_queue = 0;        // waiting for admission
-  int max_rows = 0;         // of a step; > max_tree_nodes + 1
-  int max_logits_rows = 0;  // of a step's trees; > max_tree_nodes, <= max_rows
-  int prefill_chunk = 512;  // most prompt rows of a step
+  int64_t pages = 0;            // of 64 rows
+  DType kv_type = DType::kF32;  // of latent rows: F32 or, on a GPU, BF16
+  int max_context = 0;          // most tokens of a sequence, prompt and output together
+  int max_tree_nodes = 0;       // largest tree_nodes of an Open, <= kMaxTreeBudget
+  int max_sequences = 0;        // admitted at a time
+  int max_queue = 0;            // waiting for admission
+  int max_rows = 0;             // of a step; > max_tree_nodes + 1
+  int max_logits_rows = 0;      // of a step's trees; > max_tree_nodes, <= max_rows
+  int prefill_chunk = 512;      // most prompt rows of a step
   bool run_self_test = true;
   // Test hook: cuts every tree to a random prefix, reported in cut_nodes. Text must not change.
   std::optional<uint64_t> cut_trees_seed;
 };
 
-// Checks the options, runs the self-test (FAILED_PRECONDITION when a bit differs) and starts the step thread.
-// The stream's pool outlives the verifier, and no other caller uses it meanwhile.
+// Checks the options, runs the self-test (FAILED_PRECONDITION when a bit differs), on a GPU records the steps
+// of plain decoding and trees, and starts the step thread. The device outlives the verifier, and no other
+// caller uses it meanwhile; the kernels are the device's.
 absl::StatusOr<std::unique_ptr<Verifier>> CreateVerifier(const VerifierOptions& options,
                                                          std::unique_ptr<Model> model,
                                                          std::optional<Projection> projection,
-                                                         const kernels::KernelSet& kernels,
-                                                         StreamView stream);
+                                                         const kernels::KernelSet& kernels, Device& device);
 
 }  // namespace arborist::verifier

@@ -1,9 +1,7 @@
 // What the step thread tells the owners of sequences. Never under the mutex: a sink may call back.
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
-#include "verifier/batch_builder.h"
 #include "verifier/verifier_impl.h"
 
 namespace arborist::verifier {
@@ -20,7 +18,7 @@ void VerifierImpl::BuildCommitted(int index, double step_seconds) {
   TreeInStep& tree = trees_[index];
   const Sequence& sequence = *tree.sequence;
   const Round& round = sequence.round;
-  const TreeOutcome& outcome = runner_.outcome(index);
+  const TreeOutcome& outcome = runner_->outcome(index);
   if (!outcome.status.ok()) {
     return;
   }
@@ -49,18 +47,9 @@ void VerifierImpl::BuildCommitted(int index, double step_seconds) {
   if (!sequence.args.projection_hash.empty()) {
     committed.feature_position = sequence.root_position();
     committed.feature_rows = std::min(static_cast<int32_t>(outcome.path.size()), cut.kept + 1);
-    CopyFeatures(sequence, committed.feature_position, committed.feature_rows, committed.features);
-  }
-}
-
-void VerifierImpl::CopyFeatures(const Sequence& sequence, int32_t position, int32_t rows,
-                                std::vector<uint16_t>& out) {
-  const int64_t width = cache_.planes().feature_row();
-  const BFloat16* plane = cache_.planes().features();
-  out.resize(static_cast<size_t>(rows * width));
-  for (int32_t row = 0; row < rows; ++row) {
-    std::memcpy(out.data() + row * width, plane + SlotOf(sequence.pages.table(), position + row) * width,
-                static_cast<size_t>(width) * sizeof(BFloat16));
+    committed.features.resize(static_cast<size_t>(committed.feature_rows * projection_hidden_));
+    runner_->CopyPathFeatures(index, committed.feature_rows,
+                              reinterpret_cast<BFloat16*>(committed.features.data()));
   }
 }
 
@@ -99,13 +88,19 @@ void VerifierImpl::DeliverPhase(const Sequence& sequence) {
 
 // One chunk at each boundary, newest first, so that a long history does not delay the others' steps.
 void VerifierImpl::DeliverFeatureChunk(Sequence& sequence) {
-  const auto row_bytes = cache_.planes().feature_row() * static_cast<int64_t>(sizeof(BFloat16));
+  const auto row_bytes = projection_hidden_ * static_cast<int64_t>(sizeof(BFloat16));
   const auto most_rows = static_cast<int32_t>(std::max<int64_t>(1, kFeatureChunkBytes / row_bytes));
   const int32_t first = std::max(sequence.features_begin, sequence.features_end - most_rows);
   const int32_t rows = sequence.features_end - first;
-  std::vector<uint16_t> features;
-  CopyFeatures(sequence, first, rows, features);
+  std::vector<uint16_t> features(static_cast<size_t>(rows * projection_hidden_));
   sequence.features_end = first;
+  const absl::Status read = runner_->ReadFeatures(sequence.pages.table(), first, rows,
+                                                  reinterpret_cast<BFloat16*>(features.data()));
+  if (!read.ok()) {
+    const std::lock_guard lock(mutex_);
+    sequence.End(read);
+    return;
+  }
   sequence.sink->OnFeatures(first, rows, std::move(features));
 }
 

@@ -15,44 +15,84 @@ constexpr int64_t kGroupRows = 64;
 
 }  // namespace
 
-FeatureProjection::FeatureProjection(Projection projection)
-    : projection_(std::move(projection)),
-      taps_(static_cast<size_t>(kGroupRows * projection_.fc.columns)),
-      projected_(static_cast<size_t>(kGroupRows * projection_.hidden())),
-      feature_(static_cast<size_t>(kGroupRows * projection_.hidden())) {}
+absl::StatusOr<FeatureProjection> FeatureProjection::Create(Projection projection, int64_t max_rows,
+                                                            Device& device) {
+  FeatureProjection made(std::move(projection));
+  const Projection& source = made.projection_;
+  const int64_t hidden = source.hidden(), inputs = source.fc.columns;
+  const bool cpu = device.kind() == DeviceKind::kCpu;
+  const int64_t rows = cpu ? kGroupRows : max_rows;
+  const auto allocate = [&device](int64_t elements, size_t size) {
+    return device.Allocate(static_cast<size_t>(elements) * size, "feature projection");
+  };
+  ASSIGN_OR_RETURN(made.norm_, allocate(hidden, sizeof(float)));
+  RETURN_IF_ERROR(device.Copy(made.norm_.data(), source.norm.data(), made.norm_.bytes()));
+  ASSIGN_OR_RETURN(made.projected_, allocate(rows * hidden, sizeof(float)));
+  made.fc_ = source.fc;
+  if (cpu) {
+    ASSIGN_OR_RETURN(made.taps_, allocate(rows * inputs, sizeof(float)));
+    ASSIGN_OR_RETURN(made.feature_, allocate(rows * hidden, sizeof(BFloat16)));
+  } else {
+    ASSIGN_OR_RETURN(made.fc_memory_, allocate(hidden * inputs, ByteSize(source.fc.dtype)));
+    RETURN_IF_ERROR(device.Copy(made.fc_memory_.data(), source.fc.data, made.fc_memory_.bytes()));
+    made.fc_.data = made.fc_memory_.data();
+  }
+  RETURN_IF_ERROR(device.Synchronize());
+  return made;
+}
+
+absl::Status FeatureProjection::CheckTaps(View2<const float> taps) const {
+  if (taps.columns != fc_.columns) {
+    return absl::InternalError(absl::StrCat("taps.columns=", taps.columns, ", expected ", fc_.columns));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status FeatureProjection::Project(const kernels::KernelSet& kernels, View2<const float> taps,
+                                        View1<const int32_t> slot, View2<BFloat16> out, KvPlanes& planes,
+                                        StreamView stream) {
+  RETURN_IF_ERROR(
+      kernels.feature_projection({.taps = taps,
+                                  .weight = fc_,
+                                  .norm_weight = {norm_.As<float>(), hidden()},
+                                  .epsilon = projection_.epsilon,
+                                  .scratch = {projected_.As<float>(), taps.rows, hidden(), hidden()},
+                                  .out = out},
+                                 stream));
+  const auto row_bytes = static_cast<int64_t>(sizeof(BFloat16)) * hidden();
+  return kernels.kv_append({.rows = out.data,
+                            .source_stride_bytes = row_bytes,
+                            .slot = slot,
+                            .plane = planes.features(),
+                            .slots = planes.slots(),
+                            .row_bytes = row_bytes},
+                           stream);
+}
 
 absl::Status FeatureProjection::Store(const kernels::KernelSet& kernels, View2<const float> taps,
                                       std::span<const int32_t> rows, std::span<const int32_t> slots,
                                       KvPlanes& planes, StreamView stream) {
   Check(rows.size() == slots.size(), "one slot a row");
   Check(planes.feature_row() == hidden(), "the plane has the projection's width");
-  const int64_t inputs = projection_.fc.columns;
-  if (taps.columns != inputs) {
-    return absl::InternalError(absl::StrCat("taps.columns=", taps.columns, ", expected ", inputs));
-  }
-  const int64_t outputs = hidden();
+  RETURN_IF_ERROR(CheckTaps(taps));
+  const int64_t inputs = fc_.columns;
+  float* gathered = taps_.As<float>();
   for (size_t begin = 0; begin < rows.size(); begin += kGroupRows) {
     const int64_t count = std::min<int64_t>(kGroupRows, static_cast<int64_t>(rows.size() - begin));
     for (int64_t i = 0; i < count; ++i) {
-      std::copy_n(taps.row(rows[begin + static_cast<size_t>(i)]), inputs, taps_.data() + i * inputs);
+      std::copy_n(taps.row(rows[begin + static_cast<size_t>(i)]), inputs, gathered + i * inputs);
     }
-    RETURN_IF_ERROR(kernels.feature_projection({.taps = {taps_.data(), count, inputs, inputs},
-                                                .weight = projection_.fc,
-                                                .norm_weight = {projection_.norm.data(), outputs},
-                                                .epsilon = projection_.epsilon,
-                                                .scratch = {projected_.data(), count, outputs, outputs},
-                                                .out = {feature_.data(), count, outputs, outputs}},
-                                               stream));
-    const auto row_bytes = static_cast<int64_t>(sizeof(BFloat16)) * outputs;
-    RETURN_IF_ERROR(kernels.kv_append({.rows = feature_.data(),
-                                       .source_stride_bytes = row_bytes,
-                                       .slot = {slots.data() + begin, count},
-                                       .plane = planes.features(),
-                                       .slots = planes.slots(),
-                                       .row_bytes = row_bytes},
-                                      stream));
+    RETURN_IF_ERROR(Project(kernels, {gathered, count, inputs, inputs}, {slots.data() + begin, count},
+                            {feature_.As<BFloat16>(), count, hidden(), hidden()}, planes, stream));
   }
   return absl::OkStatus();
+}
+
+absl::Status FeatureProjection::StoreAll(const kernels::KernelSet& kernels, View2<const float> taps,
+                                         View1<const int32_t> slot, View2<BFloat16> out, KvPlanes& planes,
+                                         StreamView stream) {
+  RETURN_IF_ERROR(CheckTaps(taps));
+  return Project(kernels, taps, slot, out, planes, stream);
 }
 
 }  // namespace arborist::verifier

@@ -14,8 +14,8 @@ class GoldenExactnessTest : public testing::TestWithParam<std::string> {
 
   Subject MakeSubject(const kernels::SamplingParams& sampling) {
     const std::string name = GetParam();
-    const auto make = [name](const ModelOptions& options, StreamView stream) {
-      return LoadGolden(name, options, stream);
+    const auto make = [name](const ModelOptions& options, Device& device) {
+      return LoadGolden(name, options, device);
     };
     return {.make_model = make,
             .vocabulary = static_cast<int>(Load(1100)->config().vocab_size),
@@ -27,10 +27,11 @@ class GoldenExactnessTest : public testing::TestWithParam<std::string> {
     options.max_rows = kRows;
     options.max_logits_rows = 64;
     options.max_context = max_context;
-    return LoadGolden(GetParam(), options, {.threads = &pool_});
+    return LoadGolden(GetParam(), options, *device_);
   }
 
   ThreadPool pool_{2};
+  std::unique_ptr<Device> device_ = OpenCpuDevice(pool_);
 };
 
 TEST_P(GoldenExactnessTest, GreedyTextIsThatOfPlainDecodingWithAnyTreeAndAnyCompany) {

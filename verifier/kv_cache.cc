@@ -1,6 +1,7 @@
 #include "verifier/kv_cache.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "common/base/check.h"
 #include "common/base/math.h"
@@ -8,27 +9,23 @@
 
 namespace arborist::verifier {
 
-KvCache::KvCache(int layers, int64_t pages, int64_t latent_row, int64_t feature_row, int64_t max_moves,
-                 int threads)
-    : planes_(layers, pages, latent_row, feature_row), pool_(pages) {
-  const auto row_bytes = planes_.plane_row_bytes();
-  scratch_.resize(
-      static_cast<size_t>(max_moves * *std::max_element(row_bytes.begin(), row_bytes.end()) * threads));
-}
+KvCache::KvCache(KvPlanes planes, int64_t max_moves, int threads)
+    : planes_(std::move(planes)),
+      pool_(planes_.pages()),
+      max_row_bytes_(*std::max_element(planes_.plane_row_bytes().begin(), planes_.plane_row_bytes().end())),
+      scratch_(static_cast<size_t>(max_moves * max_row_bytes_ * threads)) {}
 
-absl::Status KvCache::Compact(const kernels::KernelSet& kernels, std::span<const int32_t> from,
-                              std::span<const int32_t> to, StreamView stream) {
-  if (from.empty()) {
+absl::Status KvCache::Compact(const kernels::KernelSet& kernels, View1<const int32_t> from,
+                              View1<const int32_t> to, StreamView stream) {
+  if (from.size == 0) {
     return absl::OkStatus();
   }
-  const auto planes = planes_.plane_data();
-  const auto row_bytes = planes_.plane_row_bytes();
-  return kernels.kv_compact({.plane = {planes.data(), static_cast<int64_t>(planes.size())},
-                             .row_bytes = {row_bytes.data(), static_cast<int64_t>(row_bytes.size())},
-                             .max_row_bytes = *std::max_element(row_bytes.begin(), row_bytes.end()),
+  return kernels.kv_compact({.plane = planes_.plane_table(),
+                             .row_bytes = planes_.row_bytes_table(),
+                             .max_row_bytes = max_row_bytes_,
                              .slots = planes_.slots(),
-                             .from = {from.data(), static_cast<int64_t>(from.size())},
-                             .to = {to.data(), static_cast<int64_t>(to.size())},
+                             .from = from,
+                             .to = to,
                              .scratch = {scratch_.data(), static_cast<int64_t>(scratch_.size())}},
                             stream);
 }

@@ -18,22 +18,25 @@ namespace arborist::verifier {
 // own pages; committed positions lie at their logical rows, in order, so nothing is ever looked up.
 class KvCache {
  public:
-  // max_moves bounds one Compact; its scratch is allocated here.
-  KvCache(int layers, int64_t pages, int64_t latent_row, int64_t feature_row, int64_t max_moves, int threads);
+  // max_moves bounds one Compact, whose scratch for so many threads is allocated here; on a GPU it needs none
+  // (threads = 0).
+  KvCache(KvPlanes planes, int64_t max_moves, int threads);
 
   KvPlanes& planes() { return planes_; }
   PagePool& pool() { return pool_; }
   const PagePool& pool() const { return pool_; }
 
-  // Moves rows of every plane as if all reads came before all writes.
-  absl::Status Compact(const kernels::KernelSet& kernels, std::span<const int32_t> from,
-                       std::span<const int32_t> to, StreamView stream);
+  // Moves rows of every plane as if all reads came before all writes; a negative slot is no move. The lists
+  // lie in the device's memory.
+  absl::Status Compact(const kernels::KernelSet& kernels, View1<const int32_t> from, View1<const int32_t> to,
+                       StreamView stream);
 
   static int64_t PagesFor(int64_t rows);
 
  private:
   KvPlanes planes_;
   PagePool pool_;
+  int64_t max_row_bytes_;
   std::vector<std::byte> scratch_;
 };
 

@@ -5,6 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "verifier/testing/host_planes.h"
+
 namespace arborist::verifier {
 namespace {
 
@@ -18,21 +20,23 @@ std::vector<TokenId> Tokens(std::initializer_list<int32_t> ids) {
 
 class KvCacheTest : public testing::Test {
  protected:
-  KvCacheTest() : cache_(2, 8, 3, 4, 16, 1) {}
+  KvCacheTest() : cache_(HostPlanes({.layers = 2, .pages = 8, .latent_row = 3, .feature_row = 4}), 16, 1) {}
 
   // Every row of every plane carries its own slot.
   void Number() {
     KvPlanes& planes = cache_.planes();
     for (int64_t slot = 0; slot < planes.slots(); ++slot) {
       for (int64_t i = 0; i < 3; ++i) {
-        planes.latent(0)[slot * 3 + i] = static_cast<float>(slot);
-        planes.latent(1)[slot * 3 + i] = static_cast<float>(1000 + slot);
+        Latent(0)[slot * 3 + i] = static_cast<float>(slot);
+        Latent(1)[slot * 3 + i] = static_cast<float>(1000 + slot);
       }
       for (int64_t i = 0; i < 4; ++i) {
         planes.features()[slot * 4 + i].bits = static_cast<uint16_t>(slot);
       }
     }
   }
+
+  float* Latent(int layer) { return static_cast<float*>(cache_.planes().latent(layer)); }
 
   KvCache cache_;
   ThreadPool pool_{1};
@@ -43,11 +47,12 @@ TEST_F(KvCacheTest, CompactKeepsAcceptedRowsInOrderInEveryPlane) {
   // Path 0,2,3 from slot 100: 'to' of the second move is 'from' of the first.
   const std::vector<int32_t> from = {102, 103};
   const std::vector<int32_t> to = {101, 102};
-  ASSERT_TRUE(cache_.Compact(kernels::CpuKernels(), from, to, {.threads = &pool_}).ok());
+  ASSERT_TRUE(
+      cache_.Compact(kernels::CpuKernels(), {from.data(), 2}, {to.data(), 2}, {.threads = &pool_}).ok());
   const std::vector<std::pair<int, int>> rows = {{100, 100}, {101, 102}, {102, 103}, {103, 103}, {104, 104}};
   for (const auto& [slot, was] : rows) {
-    EXPECT_EQ(cache_.planes().latent(0)[slot * 3 + 2], static_cast<float>(was));
-    EXPECT_EQ(cache_.planes().latent(1)[slot * 3], static_cast<float>(1000 + was));
+    EXPECT_EQ(Latent(0)[slot * 3 + 2], static_cast<float>(was));
+    EXPECT_EQ(Latent(1)[slot * 3], static_cast<float>(1000 + was));
     EXPECT_EQ(cache_.planes().features()[slot * 4 + 3].bits, was);
   }
 }

@@ -1,49 +1,60 @@
 #include "verifier/kv_planes.h"
 
+#include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/status_macros.h"
 #include "kernels/tree_attention_mla/tree_attention_mla.h"
 
 namespace arborist::verifier {
+namespace {
 
-KvPlanes::KvPlanes(int layers, int64_t pages, int64_t latent_row, int64_t feature_row)
-    : layers_(layers),
-      slots_(pages * kernels::kPageRows),
-      latent_row_(latent_row),
-      feature_row_(feature_row) {
-  Check(layers > 0 && pages > 0 && latent_row > 0 && feature_row >= 0, "planes need layers, pages and rows");
-  planes_.reserve(static_cast<size_t>(layers) + 1);
-  for (int i = 0; i < layers; ++i) {
-    planes_.push_back({DType::kF32, latent_row, {}});
-  }
-  if (feature_row > 0) {
-    planes_.push_back({DType::kBF16, feature_row, {}});
-  }
-  for (Plane& plane : planes_) {
-    const auto row_bytes = static_cast<int64_t>(ByteSize(plane.dtype)) * plane.row_elements;
-    plane.bytes.resize(static_cast<size_t>(slots_ * row_bytes));
-    plane_data_.push_back(plane.bytes.data());
-    plane_row_bytes_.push_back(row_bytes);
-  }
+template <typename T>
+absl::StatusOr<DeviceMemory> Upload(const std::vector<T>& values, Device& device) {
+  const size_t bytes = values.size() * sizeof(T);
+  ASSIGN_OR_RETURN(DeviceMemory memory, device.Allocate(bytes, "list of KV planes"));
+  RETURN_IF_ERROR(device.Copy(memory.data(), values.data(), bytes));
+  return memory;
 }
 
-int64_t KvPlanes::pages() const { return slots_ / kernels::kPageRows; }
-
-float* KvPlanes::latent(int layer) { return reinterpret_cast<float*>(planes_[layer].bytes.data()); }
-
-const float* KvPlanes::latent(int layer) const {
-  return reinterpret_cast<const float*>(planes_[layer].bytes.data());
+int64_t LatentRowBytes(const KvShape& shape) {
+  return shape.latent_row * static_cast<int64_t>(ByteSize(shape.latent_type));
 }
 
-BFloat16* KvPlanes::features() {
-  return has_features() ? reinterpret_cast<BFloat16*>(planes_[layers_].bytes.data()) : nullptr;
+int64_t FeatureRowBytes(const KvShape& shape) {
+  return shape.feature_row * static_cast<int64_t>(sizeof(BFloat16));
 }
 
-size_t KvPlanes::total_bytes() const {
-  size_t total = 0;
-  for (const Plane& plane : planes_) {
-    total += plane.bytes.size();
+}  // namespace
+
+int64_t PageBytes(const KvShape& shape) {
+  return kernels::kPageRows * (shape.layers * LatentRowBytes(shape) + FeatureRowBytes(shape));
+}
+
+absl::StatusOr<KvPlanes> KvPlanes::Create(const KvShape& shape, Device& device) {
+  Check(shape.layers > 0 && shape.pages > 0 && shape.latent_row > 0 && shape.feature_row >= 0,
+        "planes need layers, pages and rows");
+  Check(shape.latent_type == DType::kF32 || shape.latent_type == DType::kBF16, "K/V is F32 or BF16");
+  KvPlanes planes;
+  planes.shape_ = shape;
+  planes.plane_row_bytes_.assign(static_cast<size_t>(shape.layers), LatentRowBytes(shape));
+  if (shape.feature_row > 0) {
+    planes.plane_row_bytes_.push_back(FeatureRowBytes(shape));
   }
-  return total;
+  ASSIGN_OR_RETURN(planes.memory_,
+                   device.Allocate(static_cast<size_t>(shape.pages * PageBytes(shape)),
+                                   absl::StrCat("KV cache, ", shape.pages, " pages of 64 positions")));
+  // A plane begins at a multiple of 64 rows of an even number of bytes: 128-byte aligned.
+  auto* plane = planes.memory_.As<std::byte>();
+  for (const int64_t row_bytes : planes.plane_row_bytes_) {
+    planes.plane_data_.push_back(plane);
+    plane += planes.slots() * row_bytes;
+  }
+  ASSIGN_OR_RETURN(planes.plane_table_, Upload(planes.plane_data_, device));
+  ASSIGN_OR_RETURN(planes.row_bytes_table_, Upload(planes.plane_row_bytes_, device));
+  RETURN_IF_ERROR(device.Synchronize());
+  return planes;
 }
+
+int64_t KvPlanes::slots() const { return shape_.pages * kernels::kPageRows; }
 
 }  // namespace arborist::verifier

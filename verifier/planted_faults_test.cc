@@ -33,8 +33,8 @@ class PlantedFaultsTest : public testing::TestWithParam<std::string> {
     TestVerifierOptions options;
     options.fake.vocabulary = kVocabulary;
     if (GetParam() != "fake") {
-      options.make_model = [](const ModelOptions& model, StreamView stream) {
-        return LoadGolden(GetParam(), model, stream);
+      options.make_model = [](const ModelOptions& model, Device& device) {
+        return LoadGolden(GetParam(), model, device);
       };
     }
     const Decoded plain = DecodePlain(*TestVerifier(options), args);

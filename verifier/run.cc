@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "common/base/math.h"
 #include "common/base/status_macros.h"
+#include "common/device/device.h"
 #include "common/projection/projection.h"
 #include "common/rpc/protocol.h"
 #include "common/rpc/run_service.h"
@@ -17,6 +18,7 @@
 #include "common/rpc/serving_switch.h"
 #include "common/tree/token_tree.h"
 #include "common/weights/fingerprint.h"
+#include "kernels/backend.h"
 #include "verifier/config.h"
 #include "verifier/create_verifier.h"
 #include "verifier/fingerprint.h"
@@ -36,9 +38,10 @@ struct Loaded {
   int64_t page_bytes = 0;
 };
 
-int64_t PageBytes(const ModelConfig& model, bool features) {
-  const int64_t latent = model.layers * model.latent_row() * static_cast<int64_t>(sizeof(float));
-  return kPageRows * (latent + (features ? model.hidden_size * 2 : 0));
+KvShape ShapeOfCache(const ModelConfig& model, bool features) {
+  return {.layers = model.layers,
+          .latent_row = model.latent_row(),
+          .feature_row = features ? model.hidden_size : 0};
 }
 
 // Room for max_sequences full contexts, within the default bytes; always for one.
@@ -48,9 +51,8 @@ int64_t DefaultPages(const Config& config, int context, int64_t page_bytes) {
   return std::max(one, std::min(one * config.max_sequences, affordable));
 }
 
-absl::StatusOr<Loaded> Load(const Config& config, ThreadPool& threads) {
-  const StreamView stream{.threads = &threads};
-  const kernels::KernelSet& kernels = kernels::CpuKernels();
+absl::StatusOr<Loaded> Load(const Config& config, Device& device) {
+  const kernels::KernelSet& kernels = kernels::KernelsFor(device.kind());
   ASSIGN_OR_RETURN(const ModelConfig shape, ReadModelConfig(config.model));
   const auto longest = static_cast<int>(shape.max_position_embeddings);
   if (config.context_length > longest) {
@@ -63,7 +65,7 @@ absl::StatusOr<Loaded> Load(const Config& config, ThreadPool& threads) {
     ASSIGN_OR_RETURN(projection, LoadProjection(config.drafter));
   }
   Loaded loaded;
-  loaded.page_bytes = PageBytes(shape, projection.has_value());
+  loaded.page_bytes = PageBytes(ShapeOfCache(shape, projection.has_value()));
   VerifierOptions options;
   options.pages = config.kv_pages > 0 ? config.kv_pages : DefaultPages(config, context, loaded.page_bytes);
   options.max_context = context;
@@ -82,7 +84,7 @@ absl::StatusOr<Loaded> Load(const Config& config, ThreadPool& threads) {
   if (projection.has_value()) {
     model_options.tap_layers.assign(projection->taps.begin(), projection->taps.end());
   }
-  ASSIGN_OR_RETURN(std::unique_ptr<Model> model, Model::Load(model_options, kernels, stream));
+  ASSIGN_OR_RETURN(std::unique_ptr<Model> model, Model::Load(model_options, kernels, device));
   ASSIGN_OR_RETURN(const std::string checkpoint, CheckpointFingerprint(config.model));
   VerifierIdentity identity;
   identity.checkpoint = checkpoint;
@@ -95,7 +97,7 @@ absl::StatusOr<Loaded> Load(const Config& config, ThreadPool& threads) {
                  .max_tree_nodes = config.max_tree_nodes,
                  .max_sequences = config.max_sequences};
   ASSIGN_OR_RETURN(loaded.verifier,
-                   CreateVerifier(options, std::move(model), std::move(projection), kernels, stream));
+                   CreateVerifier(options, std::move(model), std::move(projection), kernels, device));
   return loaded;
 }
 
@@ -114,6 +116,7 @@ void PrintTable(const Config& config, const Loaded& loaded) {
 absl::Status Serve(const Config& config, TerminationSignal& signal) {
   // In this order, so that each outlives what uses it.
   ThreadPool threads(config.threads);
+  ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, OpenDevice(config.device, threads));
   Loaded loaded;
   ServingSwitch health(kVerifierServiceName);
   VerifierServiceImpl service(config.stall_limit, [&health](bool serving) {
@@ -126,7 +129,7 @@ absl::Status Serve(const Config& config, TerminationSignal& signal) {
   ASSIGN_OR_RETURN(const std::unique_ptr<RpcServer> server, RpcServer::Start(config.rpc.server, services));
   health.Attach(server.get());
   std::fprintf(stderr, "verifier: listens on %s\n", absl::StrJoin(server->addresses(), ", ").c_str());
-  ASSIGN_OR_RETURN(loaded, Load(config, threads));
+  ASSIGN_OR_RETURN(loaded, Load(config, *device));
   PrintTable(config, loaded);
   service.Serve(loaded.verifier.get(), loaded.info);
   std::fprintf(stderr, "verifier: signal %d, draining\n", signal.Wait());

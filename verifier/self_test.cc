@@ -28,13 +28,15 @@ struct RowResult {
 
 class SelfTest {
  public:
-  SelfTest(const StepCapacity& capacity, int max_context, uint64_t seed, Model& model, KvCache& cache)
+  SelfTest(const StepCapacity& capacity, int max_context, uint64_t seed, Model& model, KvCache& cache,
+           Device& device)
       : capacity_(capacity),
         max_context_(max_context),
         random_(seed),
         seed_(seed),
         model_(model),
-        cache_(cache) {
+        cache_(cache),
+        device_(device) {
     const int64_t most = std::min<int64_t>(max_context, cache.pool().free_pages() * kernels::kPageRows / 2);
     probe_ = static_cast<int>(std::clamp<int64_t>(most - 1, 0, kProbePosition));
     batch_.Reserve(capacity.max_rows, kSequences, capacity.max_pages_per_sequence);
@@ -58,6 +60,8 @@ class SelfTest {
   // The probe as the last of a chunk of `rows` rows; no logits.
   absl::StatusOr<RowResult> EndOfChunk(std::span<const int32_t> own, int rows);
   absl::StatusOr<RowResult> Forward(int row, int slot, bool logits);
+  // The batch, wherever the model wants it.
+  absl::StatusOr<ForwardResult> Compute();
   absl::Status Compare(const RowResult& alone, const RowResult& other, const std::string& where) const;
 
   StepCapacity capacity_;
@@ -66,6 +70,7 @@ class SelfTest {
   uint64_t seed_;
   Model& model_;
   KvCache& cache_;
+  Device& device_;
   int probe_ = 0;
   std::vector<TokenId> own_;
   StepBatch batch_;
@@ -76,30 +81,37 @@ absl::Status SelfTest::FillPrefix(std::span<const int32_t> table) {
     const int rows = std::min(capacity_.max_rows, probe_ - first);
     batch_.Clear();
     AppendChunk(table, first, std::span(own_).subspan(first, rows), batch_);
-    RETURN_IF_ERROR(model_.Forward(batch_, cache_.planes()).status());
+    RETURN_IF_ERROR(Compute().status());
   }
   return absl::OkStatus();
 }
 
+absl::StatusOr<ForwardResult> SelfTest::Compute() { return model_.Forward(ViewOf(batch_), cache_.planes()); }
+
 absl::StatusOr<RowResult> SelfTest::Forward(int row, int slot, bool logits) {
-  ASSIGN_OR_RETURN(const ForwardResult forward, model_.Forward(batch_, cache_.planes()));
+  ASSIGN_OR_RETURN(const ForwardResult forward, Compute());
   RowResult result;
-  const auto append = [](const void* data, int64_t bytes, std::vector<std::byte>& out) {
-    const auto* begin = static_cast<const std::byte*>(data);
-    out.insert(out.end(), begin, begin + bytes);
+  const auto read = [this](const void* data, int64_t bytes, std::byte* out) {
+    return device_.Copy(out, data, static_cast<size_t>(bytes));
   };
   const KvPlanes& planes = cache_.planes();
+  const int64_t key_bytes = planes.plane_row_bytes()[0];
+  result.cache.resize(static_cast<size_t>(planes.layers() * key_bytes));
   for (int layer = 0; layer < planes.layers(); ++layer) {
-    append(planes.latent(layer) + slot * planes.latent_row(),
-           planes.latent_row() * static_cast<int64_t>(sizeof(float)), result.cache);
+    const auto* plane = static_cast<const std::byte*>(planes.latent(layer));
+    RETURN_IF_ERROR(read(plane + slot * key_bytes, key_bytes, result.cache.data() + layer * key_bytes));
   }
+  result.taps.resize(static_cast<size_t>(forward.taps.columns) * sizeof(float));
   if (forward.taps.columns > 0) {
-    append(forward.taps.row(row), forward.taps.columns * static_cast<int64_t>(sizeof(float)), result.taps);
+    RETURN_IF_ERROR(
+        read(forward.taps.row(row), static_cast<int64_t>(result.taps.size()), result.taps.data()));
   }
   if (logits) {
-    append(forward.logits.row(0), forward.logits.columns * static_cast<int64_t>(sizeof(float)),
-           result.logits);
+    result.logits.resize(static_cast<size_t>(forward.logits.columns) * sizeof(float));
+    RETURN_IF_ERROR(
+        read(forward.logits.row(0), static_cast<int64_t>(result.logits.size()), result.logits.data()));
   }
+  RETURN_IF_ERROR(device_.Synchronize());
   return result;
 }
 
@@ -175,8 +187,8 @@ absl::Status SelfTest::Run() {
 }  // namespace
 
 absl::Status RunSelfTest(const StepCapacity& capacity, int max_context, uint64_t seed, Model& model,
-                         KvCache& cache) {
-  return SelfTest(capacity, max_context, seed, model, cache).Run();
+                         KvCache& cache, Device& device) {
+  return SelfTest(capacity, max_context, seed, model, cache, device).Run();
 }
 
 }  // namespace arborist::verifier

@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
+#include "common/device/device.h"
 #include "verifier/kv_cache.h"
 #include "verifier/model/model.h"
 #include "verifier/step_runner.h"
@@ -14,6 +15,6 @@ namespace arborist::verifier {
 // row among random neighbours and once as the end of a prompt chunk, and compares K/V of every layer, taps
 // and logits bit by bit. FAILED_PRECONDITION names the first difference. All pages are free before and after.
 absl::Status RunSelfTest(const StepCapacity& capacity, int max_context, uint64_t seed, Model& model,
-                         KvCache& cache);
+                         KvCache& cache, Device& device);
 
 }  // namespace arborist::verifier

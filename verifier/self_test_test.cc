@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "verifier/testing/fake_model.h"
+#include "verifier/testing/host_planes.h"
 #include "verifier/testing/wrapped_model.h"
 
 namespace arborist::verifier {
@@ -24,7 +25,7 @@ class SelfTestTest : public testing::Test {
         std::make_unique<FakeModel>(FakeModelOptions{
             .taps = 1, .max_rows = capacity.max_rows, .max_logits_rows = capacity.max_logits_rows}),
         std::move(before), std::move(after));
-    const absl::Status status = RunSelfTest(capacity, max_context, 5, model, cache_);
+    const absl::Status status = RunSelfTest(capacity, max_context, 5, model, cache_, *device_);
     EXPECT_EQ(cache_.pool().free_pages(), cache_.pool().total_pages());
     return status;
   }
@@ -34,7 +35,9 @@ class SelfTestTest : public testing::Test {
     EXPECT_THAT(std::string(status.message()), HasSubstr(text));
   }
 
-  KvCache cache_{2, 32, 5, 0, 16, 1};
+  ThreadPool pool_{1};
+  std::unique_ptr<Device> device_ = OpenCpuDevice(pool_);
+  KvCache cache_{HostPlanes({.layers = 2, .pages = 32, .latent_row = 5}), 16, 1};
 };
 
 TEST_F(SelfTestTest, AnExactModelPasses) { EXPECT_TRUE(Run(nullptr, nullptr).ok()); }
@@ -77,7 +80,8 @@ TEST_F(SelfTestTest, AKvBitThatDependsOnTheChunkIsFound) {
   ExpectFailure(Run(nullptr,
                     [](const StepBatch& batch, KvPlanes& planes, const ForwardResult&) {
                       if (batch.rows == 7 && batch.sequences == 1) {
-                        float& value = planes.latent(1)[batch.write_slot[6] * planes.latent_row()];
+                        float& value =
+                            static_cast<float*>(planes.latent(1))[batch.write_slot[6] * planes.latent_row()];
                         value = std::nextafter(value, 100.0f);
                       }
                     }),

@@ -5,9 +5,10 @@
 #include <numeric>
 
 #include "kernels/testing/count_allocations.h"
-#include "verifier/step_runner.h"
+#include "verifier/host_step_runner.h"
 #include "verifier/testing/drive.h"
 #include "verifier/testing/fake_model.h"
+#include "verifier/testing/host_planes.h"
 
 namespace arborist::verifier {
 namespace {
@@ -24,11 +25,17 @@ TEST(StepAllocationTest, AStepOfTreesAndChunksAllocatesNothing) {
   projection.fc = {weight.data(), DType::kF32, kHidden, kHidden};
   projection.norm.assign(kHidden, 1.0f);
   projection.epsilon = 1e-6f;
-  FeatureProjection features(std::move(projection));
-  KvCache cache(model.config().layers, 16, model.config().latent_row(), kHidden, 100, 2);
-  StepRunner runner(
+  const auto device = OpenCpuDevice(pool);
+  absl::StatusOr<FeatureProjection> features = FeatureProjection::Create(std::move(projection), 200, *device);
+  ASSERT_TRUE(features.ok()) << features.status();
+  KvCache cache(HostPlanes({.layers = model.config().layers,
+                            .pages = 16,
+                            .latent_row = model.config().latent_row(),
+                            .feature_row = kHidden}),
+                100, 2);
+  HostStepRunner runner(
       {.max_rows = 200, .max_logits_rows = 100, .max_sequences = 4, .max_pages_per_sequence = 8}, &model,
-      &cache, &features, kernels::CpuKernels(), {.threads = &pool});
+      &cache, &*features, kernels::CpuKernels(), {.threads = &pool});
 
   std::vector<SequencePages> pages;
   for (int i = 0; i < 3; ++i) {

@@ -39,4 +39,32 @@ struct StepBatch {
   void Clear();
 };
 
+// A StepBatch as the model reads it: arrays in the memory of the model's device. Where sizes are those of a
+// recorded step, padding rows stand behind the real ones: token 0, position 0, sequence 0, write slot -1, no
+// keys; padding logits rows are -1.
+struct StepBatchView {
+  int64_t rows = 0;
+  int64_t sequences = 0;
+  int64_t logits_rows = 0;
+  int64_t pages_per_sequence = 0;
+
+  const TokenId* token = nullptr;
+  const int32_t* position = nullptr;
+  const int32_t* sequence = nullptr;
+  const int32_t* parent = nullptr;
+  const int32_t* write_slot = nullptr;
+  const int32_t* prefix_blocks = nullptr;
+  const int32_t* tail_slot = nullptr;
+  const int32_t* tail_count = nullptr;
+  const int32_t* page_table = nullptr;
+  const int32_t* logits_row = nullptr;
+  const int32_t* live_rows = nullptr;  // [1] rows before the padding; null: all
+};
+
+// The batch where it lies, for a model on the CPU. Valid until the batch changes.
+StepBatchView ViewOf(const StepBatch& batch);
+
+// A batch of its own from a view on the CPU; first_row is made anew from the rows' sequences.
+StepBatch CopyOf(const StepBatchView& view);
+
 }  // namespace arborist::verifier

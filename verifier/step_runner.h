@@ -1,20 +1,14 @@
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "common/base/ids.h"
+#include "common/tensor/dtype.h"
 #include "common/tensor/view.h"
-#include "common/threads/thread_pool.h"
-#include "kernels/kernel_set.h"
-#include "verifier/feature_projection.h"
-#include "verifier/kv_cache.h"
-#include "verifier/model/model.h"
+#include "kernels/sample_target/sample_target.h"
 #include "verifier/step_batch.h"
 
 namespace arborist::verifier {
@@ -35,7 +29,7 @@ struct StepChunk {
   std::span<const TokenId> tokens;
 };
 
-// What became of a tree. Spans are valid until the next Run.
+// What became of a tree. Spans and views are of host memory and valid until the next Run.
 struct TreeOutcome {
   absl::Status status;               // of this tree alone: the model's logits were not finite
   std::span<const int32_t> path;     // accepted nodes, the root (0) first; K/V now at root_position + i
@@ -55,44 +49,22 @@ struct StepCapacity {
 // never depends on what else is in the step. All memory is allocated at the start.
 class StepRunner {
  public:
-  // model, cache and projection (null: no features) outlive the runner; the kernel pointers are copied.
-  StepRunner(const StepCapacity& capacity, Model* model, KvCache* cache, FeatureProjection* projection,
-             const kernels::KernelSet& kernels, StreamView stream);
+  virtual ~StepRunner() = default;
 
   // At most the capacity. An error means that nothing of this step may be used.
-  absl::Status Run(std::span<const StepTree> trees, std::span<const StepChunk> chunks);
-  const TreeOutcome& outcome(int tree) const { return outcomes_[tree]; }
+  virtual absl::Status Run(std::span<const StepTree> trees, std::span<const StepChunk> chunks) = 0;
+  virtual const TreeOutcome& outcome(int tree) const = 0;
 
- private:
-  void FillBatch(std::span<const StepTree> trees, std::span<const StepChunk> chunks);
-  void Sample(const ForwardResult& forward, std::span<const StepTree> trees);
-  absl::Status SampleRows(const ForwardResult& forward, int begin, int end);
-  absl::Status Accept(std::span<const StepTree> trees);
-  absl::Status Compact(std::span<const StepTree> trees);
-  absl::Status StoreFeatures(const ForwardResult& forward, std::span<const StepTree> trees,
-                             std::span<const StepChunk> chunks);
-
-  StepCapacity capacity_;
-  Model* model_;
-  KvCache* cache_;
-  FeatureProjection* projection_;
-  kernels::KernelSet kernels_;
-  StreamView stream_;
-
-  StepBatch batch_;
-  std::vector<TreeOutcome> outcomes_;  // [sequences]
-  std::vector<kernels::SamplingParams> params_;
-  std::vector<int32_t> noise_position_;  // [logits rows] of the token being chosen
-  std::vector<TokenId> chosen_;          // [logits rows]
-  std::vector<float> log_prob_;          // [logits rows]
-  std::vector<float> path_log_prob_;     // [logits rows]
-  std::vector<int32_t> path_;            // [logits rows]
-  std::vector<int32_t> path_length_;     // [trees]
-  std::vector<TokenId> bonus_;           // [trees]
-  std::vector<int32_t> accept_error_;    // [trees]
-  std::vector<int32_t> from_;            // moves, then feature rows
-  std::vector<int32_t> to_;
-  std::vector<std::byte> sample_scratch_;
+  // Copies the features of the first `rows` nodes of a tree's path to `out`, [rows, hidden]. Only with a
+  // projection, and until the next Run.
+  virtual void CopyPathFeatures(int tree, int32_t rows, BFloat16* out) const = 0;
+  // The same of positions [position, position + rows) of any sequence, out of the cache.
+  virtual absl::Status ReadFeatures(std::span<const int32_t> page_table, int32_t position, int32_t rows,
+                                    BFloat16* out) = 0;
 };
+
+// All sequences of a step in the order that every runner keeps: trees first, so that rows with logits are the
+// rows [0, tree rows).
+void FillStep(std::span<const StepTree> trees, std::span<const StepChunk> chunks, StepBatch& batch);
 
 }  // namespace arborist::verifier

@@ -4,6 +4,8 @@
 #include <utility>
 
 #include "common/base/check.h"
+#include "common/base/status_macros.h"
+#include "verifier/host_step_runner.h"
 #include "verifier/self_test.h"
 #include "verifier/verifier_impl.h"
 
@@ -21,29 +23,51 @@ StepCapacity CapacityOf(const VerifierOptions& options) {
               static_cast<int>(KvCache::PagesFor(options.max_context - 1 + options.max_tree_nodes))};
 }
 
-int ThreadsOf(StreamView stream) { return stream.threads == nullptr ? 1 : stream.threads->threads(); }
+int ThreadsOf(StreamView stream) { return stream.threads == nullptr ? 0 : stream.threads->threads(); }
 
 bool TicketBefore(const Sequence* a, const Sequence* b) { return a->ticket < b->ticket; }
 
 }  // namespace
 
+KvShape CacheShape(const VerifierOptions& options, const ModelConfig& model, bool features) {
+  return {.layers = model.layers,
+          .pages = options.pages,
+          .latent_type = options.kv_type,
+          .latent_row = model.latent_row(),
+          .feature_row = features ? model.hidden_size : 0};
+}
+
+absl::StatusOr<std::unique_ptr<VerifierImpl>> VerifierImpl::Create(const VerifierOptions& options,
+                                                                   std::unique_ptr<Model> model,
+                                                                   std::optional<Projection> projection,
+                                                                   const kernels::KernelSet& kernels,
+                                                                   Device& device) {
+  std::optional<FeatureProjection> features;
+  if (projection.has_value()) {
+    ASSIGN_OR_RETURN(features, FeatureProjection::Create(*std::move(projection), options.max_rows, device));
+  }
+  ASSIGN_OR_RETURN(KvPlanes planes,
+                   KvPlanes::Create(CacheShape(options, model->config(), features.has_value()), device));
+  std::unique_ptr<VerifierImpl> made(
+      new VerifierImpl(options, std::move(model), std::move(features), std::move(planes), device));
+  FeatureProjection* projecting = made->projection_.has_value() ? &*made->projection_ : nullptr;
+  made->runner_ = std::make_unique<HostStepRunner>(CapacityOf(options), made->model_.get(), &made->cache_,
+                                                   projecting, kernels, device.stream());
+  return made;
+}
+
 VerifierImpl::VerifierImpl(const VerifierOptions& options, std::unique_ptr<Model> model,
-                           std::optional<Projection> projection, const kernels::KernelSet& kernels,
-                           StreamView stream)
+                           std::optional<FeatureProjection> projection, KvPlanes planes, Device& device)
     : options_(options),
       model_(std::move(model)),
-      kernels_(kernels),
-      stream_(stream),
+      device_(device),
       limits_{.max_rows = options.max_rows,
               .max_logits_rows = options.max_logits_rows,
               .max_tree_rows = options.max_tree_nodes + 1,
               .prefill_chunk = options.prefill_chunk},
-      projection_(projection.has_value() ? std::make_optional<FeatureProjection>(*std::move(projection))
-                                         : std::nullopt),
-      cache_(model_->config().layers, options.pages, model_->config().latent_row(),
-             projection_.has_value() ? projection_->hidden() : 0, options.max_logits_rows, ThreadsOf(stream)),
-      runner_(CapacityOf(options), model_.get(), &cache_, projection_.has_value() ? &*projection_ : nullptr,
-              kernels_, stream_),
+      projection_(std::move(projection)),
+      projection_hidden_(projection_.has_value() ? projection_->hidden() : 0),
+      cache_(std::move(planes), options.max_logits_rows, ThreadsOf(device.stream())),
       table_(options.max_queue) {
   const auto sequences = static_cast<size_t>(options.max_sequences);
   for (auto* list : {&announced_, &with_features_, &waiting_trees_, &waiting_prompts_}) {
@@ -73,7 +97,8 @@ VerifierImpl::~VerifierImpl() {
 }
 
 absl::Status VerifierImpl::SelfTest() {
-  return RunSelfTest(CapacityOf(options_), options_.max_context, std::random_device{}(), *model_, cache_);
+  return RunSelfTest(CapacityOf(options_), options_.max_context, std::random_device{}(), *model_, cache_,
+                     device_);
 }
 
 void VerifierImpl::Start() {
@@ -251,7 +276,7 @@ void VerifierImpl::RunStep() {
                             .first_position = sequence.computed,
                             .tokens = std::span(sequence.tokens).subspan(sequence.computed, chunk.rows)});
   }
-  step_status_ = runner_.Run(step_trees_, step_chunks_);
+  step_status_ = runner_->Run(step_trees_, step_chunks_);
   const double seconds = std::chrono::duration<double>(Clock::now() - step_begin_).count();
   for (int i = 0; i < static_cast<int>(trees_.size()) && step_status_.ok(); ++i) {
     BuildCommitted(i, seconds);
@@ -272,13 +297,13 @@ void VerifierImpl::RunStep() {
 void VerifierImpl::ApplyTree(int index) {
   TreeInStep& tree = trees_[index];
   Sequence& sequence = *tree.sequence;
-  const absl::Status status = step_status_.ok() ? runner_.outcome(index).status : step_status_;
+  const absl::Status status = step_status_.ok() ? runner_->outcome(index).status : step_status_;
   if (!status.ok()) {
     sequence.End(status);
     return;
   }
   Committed& committed = tree.committed;
-  const auto path = static_cast<int32_t>(runner_.outcome(index).path.size());
+  const auto path = static_cast<int32_t>(runner_->outcome(index).path.size());
   const int32_t in_cache = sequence.root_position() + path;
   sequence.tokens.insert(sequence.tokens.end(), committed.tokens.begin(), committed.tokens.end());
   sequence.computed = std::min(in_cache, static_cast<int32_t>(sequence.tokens.size()));

@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/device/device.h"
 #include "kernels/kernel_set.h"
 #include "verifier/create_verifier.h"
 #include "verifier/feature_projection.h"
@@ -30,8 +31,11 @@ namespace arborist::verifier {
 // never under the mutex (step_thread.cc; what it tells the owners is in delivery.cc).
 class VerifierImpl final : public Verifier {
  public:
-  VerifierImpl(const VerifierOptions& options, std::unique_ptr<Model> model,
-               std::optional<Projection> projection, const kernels::KernelSet& kernels, StreamView stream);
+  static absl::StatusOr<std::unique_ptr<VerifierImpl>> Create(const VerifierOptions& options,
+                                                              std::unique_ptr<Model> model,
+                                                              std::optional<Projection> projection,
+                                                              const kernels::KernelSet& kernels,
+                                                              Device& device);
   ~VerifierImpl() override;
 
   // On the caller's thread, before Start.
@@ -50,6 +54,9 @@ class VerifierImpl final : public Verifier {
 
  private:
   using Clock = std::chrono::steady_clock;
+
+  VerifierImpl(const VerifierOptions& options, std::unique_ptr<Model> model,
+               std::optional<FeatureProjection> projection, KvPlanes planes, Device& device);
 
   // One tree's or chunk's part in the step under way.
   struct TreeInStep {
@@ -89,17 +96,16 @@ class VerifierImpl final : public Verifier {
   void DeliverFeatureChunk(Sequence& sequence);
   void DeliverStepBegin();
   void DeliverStep();
-  void CopyFeatures(const Sequence& sequence, int32_t position, int32_t rows, std::vector<uint16_t>& out);
   void CloseAll();
 
   const VerifierOptions options_;
   std::unique_ptr<Model> model_;
-  const kernels::KernelSet kernels_;
-  const StreamView stream_;
+  Device& device_;
   const StepLimits limits_;
   std::optional<FeatureProjection> projection_;
-  KvCache cache_;  // outlives the sequences, whose pages return to it
-  StepRunner runner_;
+  const int64_t projection_hidden_;  // 0 without
+  KvCache cache_;                    // outlives the sequences, whose pages return to it
+  std::unique_ptr<StepRunner> runner_;
 
   std::mutex mutex_;
   std::condition_variable wake_;
@@ -129,5 +135,8 @@ class VerifierImpl final : public Verifier {
   absl::Status step_status_;
   Clock::time_point step_begin_;
 };
+
+// The cache that the options ask for.
+KvShape CacheShape(const VerifierOptions& options, const ModelConfig& model, bool features);
 
 }  // namespace arborist::verifier

@@ -23,6 +23,7 @@ using verifier::KvPlanes;
 using verifier::Model;
 using verifier::ModelConfig;
 using verifier::StepBatch;
+using verifier::StepBatchView;
 using verifier::Verifier;
 
 constexpr int kMaxContext = 512;
@@ -35,10 +36,10 @@ class TamperedModel : public Model {
       : model_(std::move(model)), tamper_(std::move(tamper)) {}
   const ModelConfig& config() const override { return model_->config(); }
   int max_rows() const override { return model_->max_rows(); }
-  absl::StatusOr<ForwardResult> Forward(const StepBatch& batch, KvPlanes& planes) override {
-    StepBatch changed = batch;
+  absl::StatusOr<ForwardResult> Forward(const StepBatchView& batch, KvPlanes& planes) override {
+    StepBatch changed = CopyOf(batch);
     tamper_(changed);
-    return model_->Forward(changed, planes);
+    return model_->Forward(ViewOf(changed), planes);
   }
 
  private:
@@ -49,13 +50,14 @@ class TamperedModel : public Model {
 // A verifier and the threads it computes on.
 struct Site {
   std::unique_ptr<ThreadPool> threads;
+  std::unique_ptr<Device> device;
   std::unique_ptr<Verifier> verifier;
 };
 
 absl::StatusOr<Site> MakeSite(const WorldOptions& options, std::optional<uint64_t> cut_seed) {
   Site site;
   site.threads = std::make_unique<ThreadPool>(options.threads);
-  const StreamView stream{.threads = site.threads.get()};
+  site.device = OpenCpuDevice(*site.threads);
   const KernelSet& kernels = options.kernels != nullptr ? *options.kernels : kernels::CpuKernels();
   ASSIGN_OR_RETURN(Projection projection, LoadProjection(options.drafter));
   verifier::ModelOptions model_options;
@@ -64,7 +66,7 @@ absl::StatusOr<Site> MakeSite(const WorldOptions& options, std::optional<uint64_
   model_options.max_logits_rows = options.max_rows;
   model_options.max_context = kMaxContext + kMaxTreeDepth;
   model_options.tap_layers.assign(projection.taps.begin(), projection.taps.end());
-  ASSIGN_OR_RETURN(std::unique_ptr<Model> model, Model::Load(model_options, kernels, stream));
+  ASSIGN_OR_RETURN(std::unique_ptr<Model> model, Model::Load(model_options, kernels, *site.device));
   if (options.tamper) {
     model = std::make_unique<TamperedModel>(std::move(model), options.tamper);
   }
@@ -80,7 +82,7 @@ absl::StatusOr<Site> MakeSite(const WorldOptions& options, std::optional<uint64_
   verifier_options.run_self_test = options.kernels == nullptr && !options.tamper;
   verifier_options.cut_trees_seed = cut_seed;
   ASSIGN_OR_RETURN(site.verifier, verifier::CreateVerifier(verifier_options, std::move(model),
-                                                           std::move(projection), kernels, stream));
+                                                           std::move(projection), kernels, *site.device));
   return site;
 }
 

@@ -5,10 +5,12 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/math.h"
 #include "common/base/status_macros.h"
 #include "common/tree/token_tree.h"
+#include "kernels/tree_attention_mla/tree_attention_mla.h"
+#include "verifier/model/device_weights.h"
 #include "verifier/model/layer.h"
-#include "verifier/model/row_ops.h"
 
 namespace arborist::verifier {
 namespace {
@@ -37,6 +39,11 @@ absl::Status CheckOptions(const ModelOptions& options, const ModelConfig& config
   return absl::OkStatus();
 }
 
+// Rows of a tree lie in the slots behind its root, one a node.
+int64_t MaxPages(const ModelOptions& options) {
+  return CeilDiv(options.max_context + kMaxTreeBudget, int64_t{kernels::kPageRows});
+}
+
 // A model on one rank owns nobody to talk to; the group has no state that one rank uses.
 Communicator& Alone() {
   static LocalGroup group(1);
@@ -47,57 +54,63 @@ Communicator& Alone() {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Model>> Model::Load(const ModelOptions& options,
-                                                   const kernels::KernelSet& kernels, StreamView stream) {
+                                                   const kernels::KernelSet& kernels, Device& device) {
   ASSIGN_OR_RETURN(ModelConfig config, ReadModelConfig(options.directory));
   Interpretation meaning = Interpret(config);
   ASSIGN_OR_RETURN(
       std::unique_ptr<Model> model,
-      DecoderModel::Create(options, std::move(config), std::move(meaning), kernels, stream, Alone()));
+      DecoderModel::Create(options, std::move(config), std::move(meaning), kernels, device, Alone()));
   return model;
 }
 
 absl::StatusOr<std::unique_ptr<DecoderModel>> DecoderModel::Create(const ModelOptions& options,
                                                                    ModelConfig config, Interpretation meaning,
                                                                    const kernels::KernelSet& kernels,
-                                                                   StreamView stream,
+                                                                   Device& device,
                                                                    Communicator& communicator) {
   RETURN_IF_ERROR(CheckOptions(options, config));
   ASSIGN_OR_RETURN(const ShardPlan plan, ShardPlan::Make(config, communicator.rank(), communicator.size()));
   ASSIGN_OR_RETURN(ModelWeights weights, LoadModelWeights(options.directory, config, plan));
+  RETURN_IF_ERROR(MoveToDevice(weights, device));
+  ASSIGN_OR_RETURN(RopeTables rope, RopeTables::Create(meaning, options.max_context, device));
+  ASSIGN_OR_RETURN(Scratch scratch, Scratch::Create(config, plan,
+                                                    {.max_rows = options.max_rows,
+                                                     .max_logits_rows = options.max_logits_rows,
+                                                     .taps = static_cast<int64_t>(options.tap_layers.size()),
+                                                     .max_pages = MaxPages(options)},
+                                                    device));
   return std::unique_ptr<DecoderModel>(new DecoderModel(options, std::move(config), std::move(meaning), plan,
-                                                        std::move(weights), kernels, stream, communicator));
+                                                        std::move(weights), std::move(rope),
+                                                        std::move(scratch), kernels, device, communicator));
 }
 
 DecoderModel::DecoderModel(const ModelOptions& options, ModelConfig config, Interpretation meaning,
-                           ShardPlan plan, ModelWeights weights, const kernels::KernelSet& kernels,
-                           StreamView stream, Communicator& communicator)
+                           ShardPlan plan, ModelWeights weights, RopeTables rope, Scratch scratch,
+                           const kernels::KernelSet& kernels, Device& device, Communicator& communicator)
     : options_(options),
       config_(std::move(config)),
       meaning_(std::move(meaning)),
       plan_(plan),
       weights_(std::move(weights)),
-      rope_(meaning_, options.max_context),
-      scratch_(config_, plan_,
-               {.max_rows = options.max_rows,
-                .max_logits_rows = options.max_logits_rows,
-                .taps = static_cast<int64_t>(options.tap_layers.size()),
-                .threads = stream.threads == nullptr ? 1 : stream.threads->threads()}),
-      rank_{config_, meaning_, plan_, kernels, stream, communicator, rope_, scratch_} {}
+      rope_(std::move(rope)),
+      scratch_(std::move(scratch)),
+      host_reads_batch_(device.kind() == DeviceKind::kCpu),
+      rank_{config_, meaning_, plan_, kernels, device.stream(), communicator, rope_, scratch_} {}
 
-absl::Status DecoderModel::CheckBatch(const StepBatch& batch, const KvPlanes& planes) const {
+absl::Status DecoderModel::CheckBatch(const StepBatchView& batch, const KvPlanes& planes) const {
   if (batch.rows < 0 || batch.rows > options_.max_rows) {
     return absl::InvalidArgumentError(
         absl::StrCat("rows=", batch.rows, ", expected at most max_rows=", options_.max_rows));
   }
-  if (static_cast<int64_t>(batch.logits_row.size()) > options_.max_logits_rows) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("logits rows=", batch.logits_row.size(),
-                     ", expected at most max_logits_rows=", options_.max_logits_rows));
+  if (batch.logits_rows > options_.max_logits_rows) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "logits rows=", batch.logits_rows, ", expected at most max_logits_rows=", options_.max_logits_rows));
   }
-  for (const int32_t row : batch.logits_row) {
-    if (row < 0 || row >= batch.rows) {
+  // Only the host's arrays can be looked into here.
+  for (int64_t i = 0; i < batch.logits_rows && host_reads_batch_; ++i) {
+    if (batch.logits_row[i] < 0 || batch.logits_row[i] >= batch.rows) {
       return absl::InvalidArgumentError(
-          absl::StrCat("logits_row=", row, ", expected rows in [0, ", batch.rows, ")"));
+          absl::StrCat("logits_row=", batch.logits_row[i], ", expected rows in [0, ", batch.rows, ")"));
     }
   }
   if (planes.layers() != config_.layers || planes.latent_row() != config_.latent_row()) {
@@ -108,32 +121,39 @@ absl::Status DecoderModel::CheckBatch(const StepBatch& batch, const KvPlanes& pl
   return absl::OkStatus();
 }
 
-absl::Status DecoderModel::Embed(const StepBatch& batch) {
+absl::Status DecoderModel::Embed(const StepBatchView& batch) {
   return rank_.kernels.embedding_lookup(
-      {.token = {batch.token.data(), batch.rows},
+      {.token = {batch.token, batch.rows},
        .table = weights_.embedding,
        .out = Scratch::Rows(scratch_.residual, batch.rows, config_.hidden_size)},
       rank_.stream);
 }
 
-void DecoderModel::KeepTaps(int layer, int64_t rows) {
+absl::Status DecoderModel::KeepTaps(int layer, int64_t rows) {
   const int64_t hidden = config_.hidden_size, taps = static_cast<int64_t>(options_.tap_layers.size());
   for (int64_t tap = 0; tap < taps; ++tap) {
     if (options_.tap_layers[tap] == layer) {
-      CopyRows(Const(Scratch::Rows(scratch_.residual, rows, hidden)),
-               {scratch_.taps.data() + tap * hidden, rows, hidden, taps * hidden});
+      RETURN_IF_ERROR(
+          rank_.kernels.copy_rows({.from = Const(Scratch::Rows(scratch_.residual, rows, hidden)),
+                                   .into = {scratch_.taps + tap * hidden, rows, hidden, taps * hidden}},
+                                  rank_.stream));
     }
   }
+  return absl::OkStatus();
 }
 
-absl::Status DecoderModel::ComputeLogits(const StepBatch& batch) {
-  const int64_t wanted = static_cast<int64_t>(batch.logits_row.size()), hidden = config_.hidden_size;
+absl::Status DecoderModel::ComputeLogits(const StepBatchView& batch) {
+  const int64_t wanted = batch.logits_rows, hidden = config_.hidden_size;
   if (wanted == 0) {
     return absl::OkStatus();
   }
   const View2<float> selected = Scratch::Rows(scratch_.selected, wanted, hidden);
   const View2<float> logits = Scratch::Rows(scratch_.logits, wanted, config_.vocab_size);
-  GatherRows(Const(Scratch::Rows(scratch_.residual, batch.rows, hidden)), batch.logits_row, selected);
+  RETURN_IF_ERROR(
+      rank_.kernels.gather_rows({.from = Const(Scratch::Rows(scratch_.residual, batch.rows, hidden)),
+                                 .row = {batch.logits_row, wanted},
+                                 .into = selected},
+                                rank_.stream));
   RETURN_IF_ERROR(rank_.kernels.rms_norm(
       {.x = Const(selected), .weight = weights_.norm, .out = selected, .epsilon = meaning_.layer_epsilon},
       rank_.stream));
@@ -145,34 +165,33 @@ absl::Status DecoderModel::ComputeLogits(const StepBatch& batch) {
   RETURN_IF_ERROR(
       rank_.kernels.linear({.x = Const(selected),
                             .weight = weights_.head,
-                            .out = {scratch_.logits_slice.data(), wanted, plan_.vocabulary().count, slice}},
+                            .out = {scratch_.logits_slice, wanted, plan_.vocabulary().count, slice}},
                            rank_.stream));
   const size_t count = static_cast<size_t>(wanted * slice);
-  RETURN_IF_ERROR(
-      rank_.communicator.AllGather({scratch_.logits_slice.data(), count},
-                                   {scratch_.logits_all.data(), count * static_cast<size_t>(plan_.ranks())}));
+  RETURN_IF_ERROR(rank_.communicator.AllGather(
+      {scratch_.logits_slice, count}, {scratch_.logits_all, count * static_cast<size_t>(plan_.ranks())}));
   for (int64_t rank = 0; rank < plan_.ranks(); ++rank) {
     const int64_t begin = std::min(rank * slice, config_.vocab_size);
     const int64_t columns = std::min(slice, config_.vocab_size - begin);
-    CopyRows({scratch_.logits_all.data() + rank * wanted * slice, wanted, columns, slice},
-             {logits.data + begin, wanted, columns, config_.vocab_size});
+    RETURN_IF_ERROR(rank_.kernels.copy_rows(
+        {.from = {scratch_.logits_all + rank * wanted * slice, wanted, columns, slice},
+         .into = {logits.data + begin, wanted, columns, config_.vocab_size}},
+        rank_.stream));
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<ForwardResult> DecoderModel::Forward(const StepBatch& batch, KvPlanes& planes) {
+absl::StatusOr<ForwardResult> DecoderModel::Forward(const StepBatchView& batch, KvPlanes& planes) {
   RETURN_IF_ERROR(CheckBatch(batch, planes));
   RETURN_IF_ERROR(Embed(batch));
   for (int layer = 0; layer < config_.layers; ++layer) {
     RETURN_IF_ERROR(ForwardLayer(rank_, weights_.layers[layer], batch, planes, layer));
-    KeepTaps(layer, batch.rows);
+    RETURN_IF_ERROR(KeepTaps(layer, batch.rows));
   }
   RETURN_IF_ERROR(ComputeLogits(batch));
   const int64_t tap_columns = static_cast<int64_t>(options_.tap_layers.size()) * config_.hidden_size;
-  return ForwardResult{
-      .logits = Const(
-          Scratch::Rows(scratch_.logits, static_cast<int64_t>(batch.logits_row.size()), config_.vocab_size)),
-      .taps = Const(Scratch::Rows(scratch_.taps, batch.rows, tap_columns))};
+  return ForwardResult{.logits = Const(Scratch::Rows(scratch_.logits, batch.logits_rows, config_.vocab_size)),
+                       .taps = Const(Scratch::Rows(scratch_.taps, batch.rows, tap_columns))};
 }
 
 }  // namespace arborist::verifier

@@ -16,26 +16,26 @@ namespace arborist::verifier {
 // The Model of this family, as one rank of communicator.size(). Every rank is given the same batches.
 class DecoderModel final : public Model {
  public:
-  // The interpretation is the caller's, normally Interpret(config). Communicator and kernels outlive the
-  // model.
+  // The interpretation is the caller's, normally Interpret(config). Device, communicator and kernels outlive
+  // the model.
   static absl::StatusOr<std::unique_ptr<DecoderModel>> Create(const ModelOptions& options, ModelConfig config,
                                                               Interpretation meaning,
                                                               const kernels::KernelSet& kernels,
-                                                              StreamView stream, Communicator& communicator);
+                                                              Device& device, Communicator& communicator);
 
   const ModelConfig& config() const override { return config_; }
   int max_rows() const override { return options_.max_rows; }
-  absl::StatusOr<ForwardResult> Forward(const StepBatch& batch, KvPlanes& planes) override;
+  absl::StatusOr<ForwardResult> Forward(const StepBatchView& batch, KvPlanes& planes) override;
 
  private:
   DecoderModel(const ModelOptions& options, ModelConfig config, Interpretation meaning, ShardPlan plan,
-               ModelWeights weights, const kernels::KernelSet& kernels, StreamView stream,
-               Communicator& communicator);
+               ModelWeights weights, RopeTables rope, Scratch scratch, const kernels::KernelSet& kernels,
+               Device& device, Communicator& communicator);
 
-  absl::Status CheckBatch(const StepBatch& batch, const KvPlanes& planes) const;
-  absl::Status Embed(const StepBatch& batch);
-  void KeepTaps(int layer, int64_t rows);
-  absl::Status ComputeLogits(const StepBatch& batch);
+  absl::Status CheckBatch(const StepBatchView& batch, const KvPlanes& planes) const;
+  absl::Status Embed(const StepBatchView& batch);
+  absl::Status KeepTaps(int layer, int64_t rows);
+  absl::Status ComputeLogits(const StepBatchView& batch);
 
   const ModelOptions options_;
   const ModelConfig config_;
@@ -44,6 +44,7 @@ class DecoderModel final : public Model {
   const ModelWeights weights_;
   const RopeTables rope_;
   Scratch scratch_;
+  const bool host_reads_batch_;
   const RankContext rank_;
 };
 

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <numbers>
 
+#include "common/base/status_macros.h"
+
 namespace arborist::verifier {
 namespace {
 
@@ -77,18 +79,28 @@ Interpretation Interpret(const ModelConfig& config) {
   return meaning;
 }
 
-RopeTables::RopeTables(const Interpretation& interpretation, int64_t positions)
-    : positions_(positions),
-      pairs_(static_cast<int64_t>(interpretation.rope_frequency.size())),
-      cosine_(static_cast<size_t>(positions_ * pairs_)),
-      sine_(static_cast<size_t>(positions_ * pairs_)) {
+absl::StatusOr<RopeTables> RopeTables::Create(const Interpretation& interpretation, int64_t positions,
+                                              Device& device) {
+  RopeTables tables;
+  tables.positions_ = positions;
+  tables.pairs_ = static_cast<int64_t>(interpretation.rope_frequency.size());
+  std::vector<float> cosine(static_cast<size_t>(positions * tables.pairs_));
+  std::vector<float> sine(cosine.size());
   for (int64_t position = 0; position < positions; ++position) {
-    for (int64_t pair = 0; pair < pairs_; ++pair) {
+    for (int64_t pair = 0; pair < tables.pairs_; ++pair) {
       const double angle = static_cast<double>(position) * interpretation.rope_frequency[pair];
-      cosine_[position * pairs_ + pair] = static_cast<float>(std::cos(angle) * interpretation.rope_magnitude);
-      sine_[position * pairs_ + pair] = static_cast<float>(std::sin(angle) * interpretation.rope_magnitude);
+      const int64_t at = position * tables.pairs_ + pair;
+      cosine[at] = static_cast<float>(std::cos(angle) * interpretation.rope_magnitude);
+      sine[at] = static_cast<float>(std::sin(angle) * interpretation.rope_magnitude);
     }
   }
+  const size_t bytes = cosine.size() * sizeof(float);
+  ASSIGN_OR_RETURN(tables.cosine_, device.Allocate(bytes, "rotary tables"));
+  ASSIGN_OR_RETURN(tables.sine_, device.Allocate(bytes, "rotary tables"));
+  RETURN_IF_ERROR(device.Copy(tables.cosine_.data(), cosine.data(), bytes));
+  RETURN_IF_ERROR(device.Copy(tables.sine_.data(), sine.data(), bytes));
+  RETURN_IF_ERROR(device.Synchronize());
+  return tables;
 }
 
 }  // namespace arborist::verifier

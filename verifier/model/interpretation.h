@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "absl/status/statusor.h"
+#include "common/device/device.h"
 #include "common/tensor/view.h"
 #include "kernels/moe_route/moe_route.h"
 #include "kernels/rope/rope.h"
@@ -35,22 +37,24 @@ Interpretation Interpret(const ModelConfig& config);
 // YaRN's frequencies (or the plain ones without scaling) for `dim` rotary elements.
 std::vector<double> RopeFrequencies(int64_t dim, double theta, const std::optional<YarnScaling>& yarn);
 
-// Cosine and sine of every position, computed in double and rounded once.
+// Cosine and sine of every position, computed in double and rounded once, in the device's memory.
 class RopeTables {
  public:
-  RopeTables(const Interpretation& interpretation, int64_t positions);
+  static absl::StatusOr<RopeTables> Create(const Interpretation& interpretation, int64_t positions,
+                                           Device& device);
   View2<const float> cosine() const { return View(cosine_); }
   View2<const float> sine() const { return View(sine_); }
 
  private:
-  View2<const float> View(const std::vector<float>& table) const {
-    return {table.data(), positions_, pairs_, pairs_};
+  RopeTables() = default;
+  View2<const float> View(const DeviceMemory& table) const {
+    return {table.As<const float>(), positions_, pairs_, pairs_};
   }
 
-  int64_t positions_;
-  int64_t pairs_;
-  std::vector<float> cosine_;
-  std::vector<float> sine_;
+  int64_t positions_ = 0;
+  int64_t pairs_ = 0;
+  DeviceMemory cosine_;
+  DeviceMemory sine_;
 };
 
 }  // namespace arborist::verifier

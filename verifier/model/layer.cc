@@ -3,7 +3,6 @@
 #include "common/base/status_macros.h"
 #include "verifier/model/mla_attention.h"
 #include "verifier/model/mlp.h"
-#include "verifier/model/row_ops.h"
 
 namespace arborist::verifier {
 namespace {
@@ -16,7 +15,7 @@ absl::Status Norm(const RankContext& rank, View2<const float> x, View1<const flo
 
 }  // namespace
 
-absl::Status ForwardLayer(const RankContext& rank, const LayerWeights& weights, const StepBatch& batch,
+absl::Status ForwardLayer(const RankContext& rank, const LayerWeights& weights, const StepBatchView& batch,
                           KvPlanes& planes, int layer) {
   const int64_t hidden = rank.config.hidden_size;
   const View2<float> residual = Scratch::Rows(rank.scratch.residual, batch.rows, hidden);
@@ -25,13 +24,12 @@ absl::Status ForwardLayer(const RankContext& rank, const LayerWeights& weights, 
 
   RETURN_IF_ERROR(Norm(rank, Const(residual), weights.input_norm, normed));
   RETURN_IF_ERROR(MlaAttention(rank, weights.attention, batch, Const(normed), planes, layer, update));
-  AddRows(Const(update), residual, rank.stream);
+  RETURN_IF_ERROR(rank.kernels.add_rows({.from = Const(update), .into = residual}, rank.stream));
 
   RETURN_IF_ERROR(Norm(rank, Const(residual), weights.post_attention_norm, normed));
-  RETURN_IF_ERROR(weights.is_moe ? Moe(rank, weights, Const(normed), update)
+  RETURN_IF_ERROR(weights.is_moe ? Moe(rank, weights, batch, Const(normed), update)
                                  : DenseMlp(rank, weights.dense, Const(normed), update));
-  AddRows(Const(update), residual, rank.stream);
-  return absl::OkStatus();
+  return rank.kernels.add_rows({.from = Const(update), .into = residual}, rank.stream);
 }
 
 }  // namespace arborist::verifier

@@ -9,7 +9,7 @@
 namespace arborist::verifier {
 
 // One decoder layer: takes the residual stream of scratch through attention and MLP.
-absl::Status ForwardLayer(const RankContext& rank, const LayerWeights& weights, const StepBatch& batch,
+absl::Status ForwardLayer(const RankContext& rank, const LayerWeights& weights, const StepBatchView& batch,
                           KvPlanes& planes, int layer);
 
 }  // namespace arborist::verifier

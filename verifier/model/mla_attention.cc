@@ -1,14 +1,13 @@
 #include "verifier/model/mla_attention.h"
 
 #include "common/base/status_macros.h"
-#include "verifier/model/row_ops.h"
 
 namespace arborist::verifier {
 namespace {
 
-View1<const int32_t> Positions(const StepBatch& batch) { return {batch.position.data(), batch.rows}; }
+View1<const int32_t> Positions(const StepBatchView& batch) { return {batch.position, batch.rows}; }
 
-absl::Status Rotate(const RankContext& rank, const StepBatch& batch, float* first, int64_t row_stride,
+absl::Status Rotate(const RankContext& rank, const StepBatchView& batch, float* first, int64_t row_stride,
                     int64_t head_stride, int64_t heads) {
   return rank.kernels.rope({.x = first,
                             .row_stride = row_stride,
@@ -22,7 +21,7 @@ absl::Status Rotate(const RankContext& rank, const StepBatch& batch, float* firs
 }
 
 // Each key row [latent, normed | rope, rotated], once for all heads.
-absl::Status AppendKeys(const RankContext& rank, const AttentionWeights& weights, const StepBatch& batch,
+absl::Status AppendKeys(const RankContext& rank, const AttentionWeights& weights, const StepBatchView& batch,
                         View2<const float> normed, KvPlanes& planes, int layer) {
   const int64_t latent = rank.config.kv_lora_rank, width = rank.config.latent_row();
   const View2<float> kv = Scratch::Rows(rank.scratch.kv, batch.rows, width);
@@ -34,18 +33,19 @@ absl::Status AppendKeys(const RankContext& rank, const AttentionWeights& weights
                                          .epsilon = rank.meaning.latent_epsilon},
                                         rank.stream));
   RETURN_IF_ERROR(Rotate(rank, batch, kv.data + latent, width, width, 1));
-  const int64_t row_bytes = width * static_cast<int64_t>(sizeof(float));
+  const bool narrow = planes.shape().latent_type == DType::kBF16;
   return rank.kernels.kv_append({.rows = kv.data,
-                                 .source_stride_bytes = row_bytes,
-                                 .slot = {batch.write_slot.data(), batch.rows},
+                                 .source_stride_bytes = width * static_cast<int64_t>(sizeof(float)),
+                                 .slot = {batch.write_slot, batch.rows},
                                  .plane = planes.latent(layer),
                                  .slots = planes.slots(),
-                                 .row_bytes = row_bytes},
+                                 .row_bytes = planes.plane_row_bytes()[layer],
+                                 .narrow = narrow},
                                 rank.stream);
 }
 
 // Each head's query in the space of the key rows: [W_UK^T q_nope | q_pe, rotated].
-absl::Status MakeQueries(const RankContext& rank, const AttentionWeights& weights, const StepBatch& batch,
+absl::Status MakeQueries(const RankContext& rank, const AttentionWeights& weights, const StepBatchView& batch,
                          View2<const float> normed) {
   const int64_t latent = rank.config.kv_lora_rank, width = rank.config.latent_row();
   const int64_t nope = rank.config.qk_nope_head_dim, heads = rank.plan.heads().count;
@@ -62,7 +62,7 @@ absl::Status MakeQueries(const RankContext& rank, const AttentionWeights& weight
   }
   const View2<float> q_nope = Scratch::Rows(rank.scratch.q_nope, batch.rows, heads * nope);
   RETURN_IF_ERROR(rank.kernels.linear({.x = source, .weight = weights.q_nope, .out = q_nope}, rank.stream));
-  float* query = rank.scratch.query.data();
+  float* query = rank.scratch.query;
   RETURN_IF_ERROR(rank.kernels.linear_per_head({.x = q_nope.data,
                                                 .x_row_stride = heads * nope,
                                                 .x_head_stride = nope,
@@ -89,33 +89,33 @@ absl::Status MakeQueries(const RankContext& rank, const AttentionWeights& weight
   return Rotate(rank, batch, query + latent, heads * width, width, heads);
 }
 
-absl::Status Attend(const RankContext& rank, const StepBatch& batch, KvPlanes& planes, int layer) {
+absl::Status Attend(const RankContext& rank, const StepBatchView& batch, KvPlanes& planes, int layer) {
   const int64_t latent = rank.config.kv_lora_rank, heads = rank.plan.heads().count;
   return rank.kernels.tree_attention_mla(
-      {.query = {rank.scratch.query.data(), batch.rows, heads, rank.config.latent_row()},
+      {.query = {rank.scratch.query, batch.rows, heads, rank.config.latent_row()},
        .cache = planes.latent(layer),
+       .cache_dtype = planes.shape().latent_type,
        .slots = planes.slots(),
        .latent = latent,
        .rope = rank.config.qk_rope_head_dim,
        .scale = rank.meaning.softmax_scale,
-       .sequence = {batch.sequence.data(), batch.rows},
-       .page_table = {batch.page_table.data(), batch.sequences, batch.pages_per_sequence,
-                      batch.pages_per_sequence},
-       .prefix_blocks = {batch.prefix_blocks.data(), batch.rows},
-       .tail_slot = {batch.tail_slot.data(), batch.rows, kernels::kMaxTailKeys, kernels::kMaxTailKeys},
-       .tail_count = {batch.tail_count.data(), batch.rows},
-       .out = {rank.scratch.attended.data(), batch.rows, heads, latent},
+       .sequence = {batch.sequence, batch.rows},
+       .page_table = {batch.page_table, batch.sequences, batch.pages_per_sequence, batch.pages_per_sequence},
+       .prefix_blocks = {batch.prefix_blocks, batch.rows},
+       .tail_slot = {batch.tail_slot, batch.rows, kernels::kMaxTailKeys, kernels::kMaxTailKeys},
+       .tail_count = {batch.tail_count, batch.rows},
+       .out = {rank.scratch.attended, batch.rows, heads, latent},
        .scratch = rank.scratch.attention},
       rank.stream);
 }
 
 // Back from latent space to values, and out.
-absl::Status Project(const RankContext& rank, const AttentionWeights& weights, const StepBatch& batch,
+absl::Status Project(const RankContext& rank, const AttentionWeights& weights, const StepBatchView& batch,
                      View2<float> out) {
   const int64_t latent = rank.config.kv_lora_rank, heads = rank.plan.heads().count,
                 v = rank.config.v_head_dim;
   const View2<float> values = Scratch::Rows(rank.scratch.values, batch.rows, heads * v);
-  RETURN_IF_ERROR(rank.kernels.linear_per_head({.x = rank.scratch.attended.data(),
+  RETURN_IF_ERROR(rank.kernels.linear_per_head({.x = rank.scratch.attended,
                                                 .x_row_stride = heads * latent,
                                                 .x_head_stride = latent,
                                                 .weight = weights.w_uv,
@@ -138,8 +138,9 @@ absl::Status Project(const RankContext& rank, const AttentionWeights& weights, c
 
 }  // namespace
 
-absl::Status MlaAttention(const RankContext& rank, const AttentionWeights& weights, const StepBatch& batch,
-                          View2<const float> normed, KvPlanes& planes, int layer, View2<float> out) {
+absl::Status MlaAttention(const RankContext& rank, const AttentionWeights& weights,
+                          const StepBatchView& batch, View2<const float> normed, KvPlanes& planes, int layer,
+                          View2<float> out) {
   RETURN_IF_ERROR(AppendKeys(rank, weights, batch, normed, planes, layer));
   RETURN_IF_ERROR(MakeQueries(rank, weights, batch, normed));
   RETURN_IF_ERROR(Attend(rank, batch, planes, layer));

@@ -11,7 +11,8 @@ namespace arborist::verifier {
 
 // Absorbed multi-head latent attention: out = attention(normed), summed over the ranks. Writes the rows' K/V
 // into the layer's plane before anything attends.
-absl::Status MlaAttention(const RankContext& rank, const AttentionWeights& weights, const StepBatch& batch,
-                          View2<const float> normed, KvPlanes& planes, int layer, View2<float> out);
+absl::Status MlaAttention(const RankContext& rank, const AttentionWeights& weights,
+                          const StepBatchView& batch, View2<const float> normed, KvPlanes& planes, int layer,
+                          View2<float> out);
 
 }  // namespace arborist::verifier

@@ -21,8 +21,8 @@ absl::Status DenseMlp(const RankContext& rank, const kernels::ExpertWeights& wei
   return SumOverRanks(rank, out);
 }
 
-absl::Status Moe(const RankContext& rank, const LayerWeights& weights, View2<const float> normed,
-                 View2<float> out) {
+absl::Status Moe(const RankContext& rank, const LayerWeights& weights, const StepBatchView& batch,
+                 View2<const float> normed, View2<float> out) {
   const ModelConfig& config = rank.config;
   const Interpretation& meaning = rank.meaning;
   const int64_t rows = normed.rows, chosen = config.experts_per_token;
@@ -54,6 +54,7 @@ absl::Status Moe(const RankContext& rank, const LayerWeights& weights, View2<con
                                             .full_shared_width = config.shared_width(),
                                             .first_segment = rank.plan.first_segment(),
                                             .segment_count = rank.plan.segment_count(),
+                                            .live_rows = batch.live_rows,
                                             .out = out,
                                             .scratch = rank.scratch.moe},
                                            rank.stream));

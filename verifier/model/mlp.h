@@ -4,6 +4,7 @@
 #include "common/tensor/view.h"
 #include "verifier/model/model_weights.h"
 #include "verifier/model/rank_context.h"
+#include "verifier/step_batch.h"
 
 namespace arborist::verifier {
 
@@ -13,7 +14,7 @@ absl::Status DenseMlp(const RankContext& rank, const kernels::ExpertWeights& wei
 
 // out = the weighted experts that the router chooses, plus the shared expert, summed over the ranks. Every
 // rank routes alike.
-absl::Status Moe(const RankContext& rank, const LayerWeights& weights, View2<const float> normed,
-                 View2<float> out);
+absl::Status Moe(const RankContext& rank, const LayerWeights& weights, const StepBatchView& batch,
+                 View2<const float> normed, View2<float> out);
 
 }  // namespace arborist::verifier

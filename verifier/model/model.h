@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/device/device.h"
 #include "common/tensor/view.h"
-#include "common/threads/thread_pool.h"
 #include "kernels/kernel_set.h"
 #include "verifier/kv_planes.h"
 #include "verifier/model/model_config.h"
@@ -24,7 +24,7 @@ struct ModelOptions {
       tap_layers;  // outputs kept for the feature projection, in the drafter's order; may be empty
 };
 
-// What a forward pass leaves behind, valid until the next one.
+// What a forward pass leaves behind, in the memory of the model's device, valid until the next one.
 struct ForwardResult {
   View2<const float> logits;  // [logits_rows, vocabulary]
   View2<const float> taps;    // [rows, tap_layers * hidden]; columns 0 without taps
@@ -33,15 +33,17 @@ struct ForwardResult {
 // A DeepSeek-V2/V3 or Kimi K2 decoder on one rank. One thread at a time.
 class Model {
  public:
-  // Errors name the file, tensor or config key at fault.
+  // Errors name the file, tensor or config key at fault. The kernels are the device's; the device outlives
+  // the model.
   static absl::StatusOr<std::unique_ptr<Model>> Load(const ModelOptions& options,
-                                                     const kernels::KernelSet& kernels, StreamView stream);
+                                                     const kernels::KernelSet& kernels, Device& device);
   virtual ~Model() = default;
 
   virtual const ModelConfig& config() const = 0;
   virtual int max_rows() const = 0;
-  // Writes the K/V rows of every batch row into `planes`, then attends. Allocates nothing.
-  virtual absl::StatusOr<ForwardResult> Forward(const StepBatch& batch, KvPlanes& planes) = 0;
+  // Writes the K/V rows of every batch row into `planes`, then attends. Allocates nothing; on a GPU it only
+  // enqueues.
+  virtual absl::StatusOr<ForwardResult> Forward(const StepBatchView& batch, KvPlanes& planes) = 0;
 };
 
 }  // namespace arborist::verifier

@@ -21,7 +21,7 @@ TEST(ModelAllocation, AForwardPassAllocatesNothing) {
       }
       const StepBatch& batch = (*harness)->Fill(nodes);
       const int64_t before = kernels::testing::AllocationCount();
-      const auto result = (*harness)->model().Forward(batch, (*harness)->planes());
+      const auto result = (*harness)->model().Forward(ViewOf(batch), (*harness)->planes());
       const int64_t made = kernels::testing::AllocationCount() - before;
       ASSERT_TRUE(result.ok()) << result.status();
       EXPECT_EQ(made, 0) << target << ", " << rows << " rows";

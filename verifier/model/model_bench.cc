@@ -101,21 +101,26 @@ void FillRows(StepBatch& batch, int first, int rows, int64_t vocabulary) {
 
 int Main(const Flags& flags) {
   ThreadPool threads(flags.threads);
+  const auto device = OpenCpuDevice(threads);
   const int context = flags.tokens * flags.rows;
-  const absl::StatusOr<std::unique_ptr<Model>> model =
-      Model::Load({.directory = flags.model,
-                   .max_rows = flags.rows,
-                   .max_logits_rows = flags.rows,
-                   .max_context = context,
-                   .tap_layers = {}},
-                  kernels::CpuKernels(), {.threads = &threads});
+  const absl::StatusOr<std::unique_ptr<Model>> model = Model::Load({.directory = flags.model,
+                                                                    .max_rows = flags.rows,
+                                                                    .max_logits_rows = flags.rows,
+                                                                    .max_context = context,
+                                                                    .tap_layers = {}},
+                                                                   kernels::CpuKernels(), *device);
   if (!model.ok()) {
     std::fprintf(stderr, "%s\n", model.status().ToString().c_str());
     return 1;
   }
   const ModelConfig& config = (*model)->config();
   const int pages = (context + kernels::kPageRows - 1) / kernels::kPageRows;
-  KvPlanes planes(config.layers, pages, config.latent_row(), 0);
+  absl::StatusOr<KvPlanes> planes =
+      KvPlanes::Create({.layers = config.layers, .pages = pages, .latent_row = config.latent_row()}, *device);
+  if (!planes.ok()) {
+    std::fprintf(stderr, "%s\n", planes.status().ToString().c_str());
+    return 1;
+  }
   StepBatch batch;
   batch.Reserve(flags.rows, 1, pages);
   double best = 1e30;
@@ -124,7 +129,7 @@ int Main(const Flags& flags) {
     for (int step = 0; step < flags.tokens; ++step) {
       FillRows(batch, step * flags.rows, flags.rows, config.vocab_size);
       const Clock::time_point start = Clock::now();
-      if (const auto result = (*model)->Forward(batch, planes); !result.ok()) {
+      if (const auto result = (*model)->Forward(ViewOf(batch), *planes); !result.ok()) {
         std::fprintf(stderr, "%s\n", result.status().ToString().c_str());
         return 1;
       }

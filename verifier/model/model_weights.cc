@@ -125,6 +125,7 @@ absl::Status LoadMoe(const ModelConfig& config, const ShardPlan& plan, TensorRea
                              config.moe_intermediate_size, plan));
     layer.experts.push_back(weights);
   }
+  layer.expert_table = {layer.experts.data(), config.routed_experts};
   if (config.shared_experts > 0) {
     ASSIGN_OR_RETURN(layer.shared, LoadMlp(reader, prefix + "shared_experts.", config.hidden_size,
                                            config.shared_width(), plan));

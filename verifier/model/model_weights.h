@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/device/device.h"
 #include "common/tensor/view.h"
 #include "kernels/moe_experts/moe_experts.h"
 #include "verifier/model/model_config.h"
@@ -31,16 +32,19 @@ struct LayerWeights {
   View1<const float> post_attention_norm;  // [hidden]
   AttentionWeights attention;
   bool is_moe = false;
-  kernels::ExpertWeights dense;                 // of a dense layer
-  WeightView router;                            // [experts, hidden]
-  View1<const float> router_bias;               // [experts], or empty
-  std::vector<kernels::ExpertWeights> experts;  // [experts]
-  kernels::ExpertWeights shared;                // width 0: none
+  kernels::ExpertWeights dense;                      // of a dense layer
+  WeightView router;                                 // [experts, hidden]
+  View1<const float> router_bias;                    // [experts], or empty
+  std::vector<kernels::ExpertWeights> experts;       // [experts]
+  View1<const kernels::ExpertWeights> expert_table;  // [experts] the same in the memory of the backend
+  kernels::ExpertWeights shared;                     // width 0: none
 };
 
-// Checkpoint names -> views. Memory is mapped or owned by `reader`.
+// Checkpoint names -> views. Memory is mapped or owned by `reader`, or on another device by `memory`.
 struct ModelWeights {
-  std::unique_ptr<TensorReader> reader;
+  std::unique_ptr<TensorReader> reader;  // null once everything lies in `memory`
+  DeviceMemory memory;
+  DeviceMemory expert_tables;
   WeightView embedding;     // [vocabulary, hidden]
   WeightView head;          // [rows of this rank, hidden]
   View1<const float> norm;  // [hidden]

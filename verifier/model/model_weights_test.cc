@@ -207,8 +207,9 @@ TEST_F(ModelWeightsTest, F32WeightsGiveTheBitsOfTheirBf16Originals) {
 TEST_F(ModelWeightsTest, OptionsOutsideTheModelAreRefused) {
   ASSERT_TRUE(Load().ok());
   ThreadPool threads(1);
+  const auto device = OpenCpuDevice(threads);
   const auto refusal = [&](const ModelOptions& options) {
-    const auto model = Model::Load(options, kernels::CpuKernels(), {.threads = &threads});
+    const auto model = Model::Load(options, kernels::CpuKernels(), *device);
     return std::string(model.status().message());
   };
   const auto options = [&](int rows, int logits, int context, std::vector<int> taps) {

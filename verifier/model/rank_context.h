@@ -22,6 +22,10 @@ struct RankContext {
   Scratch& scratch;
 };
 
+inline View2<const float> Const(View2<float> view) {
+  return {view.data, view.rows, view.columns, view.row_stride};
+}
+
 // Sums the ranks' parts of a row-parallel product, in place.
 inline absl::Status SumOverRanks(const RankContext& rank, View2<float> part) {
   return rank.communicator.AllReduceSum({part.data, static_cast<size_t>(part.rows * part.columns)});

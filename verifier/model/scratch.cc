@@ -1,70 +1,99 @@
 #include "verifier/model/scratch.h"
 
-#include <algorithm>
-#include <memory>
+#include <vector>
 
+#include "common/base/math.h"
+#include "common/base/status_macros.h"
 #include "kernels/moe_experts/moe_experts.h"
 #include "kernels/tree_attention_mla/tree_attention_mla.h"
 
 namespace arborist::verifier {
 namespace {
 
-constexpr size_t kAlignment = 64;
+constexpr int64_t kAlignment = 256;
 
-View1<std::byte> Align(std::vector<std::byte>& storage, size_t bytes) {
-  storage.resize(bytes + kAlignment);
-  void* aligned = storage.data();
-  size_t space = storage.size();
-  std::align(kAlignment, bytes, aligned, space);
-  return {static_cast<std::byte*>(aligned), static_cast<int64_t>(bytes)};
+// Hands out one block piece by piece: buffers are named first, then the block is as large as all of them.
+class Pieces {
+ public:
+  template <typename T>
+  void Add(T** buffer, int64_t elements) {
+    pieces_.push_back({reinterpret_cast<void**>(buffer), end_});
+    end_ = RoundUp(end_ + elements * static_cast<int64_t>(sizeof(T)), kAlignment);
+  }
+  size_t bytes() const { return static_cast<size_t>(end_); }
+  void PointInto(std::byte* block) const {
+    for (const Piece& piece : pieces_) {
+      *piece.buffer = block + piece.offset;
+    }
+  }
+
+ private:
+  struct Piece {
+    void** buffer;
+    int64_t offset;
+  };
+  std::vector<Piece> pieces_;
+  int64_t end_ = 0;
+};
+
+int64_t MoeBytes(const ModelConfig& config, const ShardPlan& plan, int64_t rows, const Device& device) {
+  const int top_k = static_cast<int>(config.experts_per_token);
+  const int64_t width = plan.Inputs(config.moe_intermediate_size).count;
+  const int64_t shared_width = plan.Inputs(config.shared_width()).count;
+  if (device.kind() == DeviceKind::kCuda) {
+    return static_cast<int64_t>(kernels::MoeExpertsCudaScratchBytes(rows, top_k, width, shared_width));
+  }
+  return static_cast<int64_t>(kernels::MoeExpertsScratchBytes(rows, config.hidden_size, config.routed_experts,
+                                                              top_k, width, shared_width));
+}
+
+int64_t AttentionBytes(const ModelConfig& config, const ShardPlan& plan, const ScratchSizes& sizes,
+                       const Device& device) {
+  if (device.kind() == DeviceKind::kCuda) {
+    return static_cast<int64_t>(kernels::TreeAttentionMlaCudaScratchBytes(
+        sizes.max_rows, plan.heads().count, config.kv_lora_rank, config.qk_rope_head_dim, sizes.max_pages));
+  }
+  return static_cast<int64_t>(
+      kernels::TreeAttentionMlaScratchBytes(config.kv_lora_rank, device.stream().threads->threads()));
 }
 
 }  // namespace
 
-Scratch::Scratch(const ModelConfig& config, const ShardPlan& plan, const ScratchSizes& sizes) {
-  const int64_t max_rows = sizes.max_rows, max_logits_rows = sizes.max_logits_rows;
-  const auto allocate = [](std::vector<float>& buffer, int64_t rows, int64_t columns) {
-    buffer.resize(static_cast<size_t>(rows * columns));
-  };
+absl::StatusOr<Scratch> Scratch::Create(const ModelConfig& config, const ShardPlan& plan,
+                                        const ScratchSizes& sizes, Device& device) {
+  const int64_t rows = sizes.max_rows, logits_rows = sizes.max_logits_rows;
   const int64_t heads = plan.heads().count, hidden = config.hidden_size;
-  allocate(residual, max_rows, hidden);
-  allocate(normed, max_rows, hidden);
-  allocate(update, max_rows, hidden);
-  allocate(q_latent, max_rows, config.q_lora_rank);
-  allocate(q_nope, max_rows, heads * config.qk_nope_head_dim);
-  allocate(query, max_rows, heads * config.latent_row());
-  allocate(kv, max_rows, config.latent_row());
-  allocate(attended, max_rows, heads * config.kv_lora_rank);
-  allocate(values, max_rows, heads * config.v_head_dim);
   const int64_t dense_width = plan.Inputs(config.intermediate_size).count;
-  allocate(gate, max_rows, dense_width);
-  allocate(up, max_rows, dense_width);
-  allocate(router, max_rows, config.routed_experts);
-  allocate(route_weight, max_rows, config.experts_per_token);
-  route.resize(static_cast<size_t>(max_rows * config.experts_per_token));
-  allocate(taps, max_rows, sizes.taps * hidden);
-  allocate(selected, max_logits_rows, hidden);
-  allocate(logits, max_logits_rows, config.vocab_size);
+  Scratch scratch;
+  Pieces pieces;
+  pieces.Add(&scratch.residual, rows * hidden);
+  pieces.Add(&scratch.normed, rows * hidden);
+  pieces.Add(&scratch.update, rows * hidden);
+  pieces.Add(&scratch.q_latent, rows * config.q_lora_rank);
+  pieces.Add(&scratch.q_nope, rows * heads * config.qk_nope_head_dim);
+  pieces.Add(&scratch.query, rows * heads * config.latent_row());
+  pieces.Add(&scratch.kv, rows * config.latent_row());
+  pieces.Add(&scratch.attended, rows * heads * config.kv_lora_rank);
+  pieces.Add(&scratch.values, rows * heads * config.v_head_dim);
+  pieces.Add(&scratch.gate, rows * dense_width);
+  pieces.Add(&scratch.up, rows * dense_width);
+  pieces.Add(&scratch.router, rows * config.routed_experts);
+  pieces.Add(&scratch.route_weight, rows * config.experts_per_token);
+  pieces.Add(&scratch.route, rows * config.experts_per_token);
+  pieces.Add(&scratch.taps, rows * sizes.taps * hidden);
+  pieces.Add(&scratch.selected, logits_rows * hidden);
+  pieces.Add(&scratch.logits, logits_rows * config.vocab_size);
   if (plan.ranks() > 1) {
-    allocate(logits_slice, max_logits_rows, plan.vocabulary_slice());
-    allocate(logits_all, max_logits_rows * plan.ranks(), plan.vocabulary_slice());
+    pieces.Add(&scratch.logits_slice, logits_rows * plan.vocabulary_slice());
+    pieces.Add(&scratch.logits_all, logits_rows * plan.ranks() * plan.vocabulary_slice());
   }
-  moe = Align(moe_storage_, kernels::MoeExpertsScratchBytes(max_rows, hidden, config.routed_experts,
-                                                            static_cast<int>(config.experts_per_token),
-                                                            plan.Inputs(config.moe_intermediate_size).count,
-                                                            plan.Inputs(config.shared_width()).count));
-  attention =
-      Align(attention_storage_, kernels::TreeAttentionMlaScratchBytes(config.kv_lora_rank, sizes.threads));
-}
-
-size_t Scratch::total_bytes() const {
-  size_t total = moe_storage_.size() + attention_storage_.size() + route.size() * sizeof(int32_t);
-  for (const std::vector<float>* buffer :
-       {&residual, &normed, &update, &q_latent, &q_nope, &query, &kv, &attended, &values, &gate, &up, &router,
-        &route_weight, &taps, &selected, &logits, &logits_slice, &logits_all}) {
-    total += buffer->size() * sizeof(float);
-  }
-  return total;
+  scratch.moe.size = MoeBytes(config, plan, rows, device);
+  pieces.Add(&scratch.moe.data, scratch.moe.size);
+  scratch.attention.size = AttentionBytes(config, plan, sizes, device);
+  pieces.Add(&scratch.attention.data, scratch.attention.size);
+  ASSIGN_OR_RETURN(scratch.memory_, device.Allocate(pieces.bytes(), "activations"));
+  pieces.PointInto(scratch.memory_.As<std::byte>());
+  return scratch;
 }
 
 }  // namespace arborist::verifier

@@ -12,6 +12,7 @@
 #include "verifier/batch_builder.h"
 #include "verifier/kv_cache.h"
 #include "verifier/testing/drive.h"
+#include "verifier/testing/host_planes.h"
 
 namespace arborist::verifier {
 namespace {
@@ -191,7 +192,10 @@ class Bench {
   Bench(Model& model, int rows)
       : model_(model),
         pages_(static_cast<int>(KvCache::PagesFor(rows))),
-        cache_(model.config().layers, pages_, model.config().latent_row(), 0, 1, 1),
+        cache_(HostPlanes({.layers = model.config().layers,
+                           .pages = pages_,
+                           .latent_row = model.config().latent_row()}),
+               1, 1),
         own_(cache_.pool().NewSequence()) {
     Check(own_.Resize(pages_), "the pool is the sequence's own");
     batch_.Reserve(model.max_rows(), 1, pages_);
@@ -203,7 +207,7 @@ class Bench {
       batch_.Clear();
       AppendChunk(own_.table(), first_position + static_cast<int>(begin), tokens.subspan(begin, rows),
                   batch_);
-      const auto forward = model_.Forward(batch_, cache_.planes());
+      const auto forward = model_.Forward(ViewOf(batch_), cache_.planes());
       Check(forward.ok(), forward.status().ToString());
     }
   }
@@ -213,7 +217,7 @@ class Bench {
                                        std::span<const int32_t> parent) {
     batch_.Clear();
     AppendTree(own_.table(), root_position, token, parent, batch_);
-    const auto forward = model_.Forward(batch_, cache_.planes());
+    const auto forward = model_.Forward(ViewOf(batch_), cache_.planes());
     Check(forward.ok(), forward.status().ToString());
     std::vector<std::vector<float>> logits;
     for (int64_t row = 0; row < forward->logits.rows; ++row) {
@@ -227,7 +231,8 @@ class Bench {
     const int64_t width = cache_.planes().latent_row();
     std::vector<float> keys;
     for (int layer = 0; layer < model_.config().layers; ++layer) {
-      const float* row = cache_.planes().latent(layer) + SlotOf(own_.table(), logical_row) * width;
+      const auto* plane = static_cast<const float*>(cache_.planes().latent(layer));
+      const float* row = plane + SlotOf(own_.table(), logical_row) * width;
       keys.insert(keys.end(), row, row + width);
     }
     return keys;

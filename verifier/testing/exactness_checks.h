@@ -24,7 +24,7 @@ class KvSpy {
 };
 
 struct Subject {
-  std::function<std::unique_ptr<Model>(const ModelOptions& options, StreamView stream)>
+  std::function<std::unique_ptr<Model>(const ModelOptions& options, Device& device)>
       make_model;  // null: fake
   int vocabulary = 0;
   kernels::SamplingParams sampling;

@@ -37,8 +37,8 @@ FakeModel::FakeModel(const FakeModelOptions& options)
   config_.qk_rope_head_dim = kRope;
 }
 
-uint64_t FakeModel::HashKeys(const StepBatch& batch, const KvPlanes& planes, int layer, int row) const {
-  const float* cache = planes.latent(layer);
+uint64_t FakeModel::HashKeys(const StepBatchView& batch, const KvPlanes& planes, int layer, int row) const {
+  const auto* cache = static_cast<const float*>(planes.latent(layer));
   const int64_t width = planes.latent_row();
   uint64_t hash = Mix(options_.seed, static_cast<uint64_t>(layer));
   const auto fold = [&](int64_t slot) {
@@ -48,18 +48,18 @@ uint64_t FakeModel::HashKeys(const StepBatch& batch, const KvPlanes& planes, int
     }
   };
   const int32_t* table =
-      batch.page_table.data() + static_cast<int64_t>(batch.sequence[row]) * batch.pages_per_sequence;
+      batch.page_table + static_cast<int64_t>(batch.sequence[row]) * batch.pages_per_sequence;
   for (int64_t key = 0; key < int64_t{batch.prefix_blocks[row]} * kernels::kPageRows; ++key) {
     fold(int64_t{table[key / kernels::kPageRows]} * kernels::kPageRows + key % kernels::kPageRows);
   }
-  const int32_t* tail = batch.tail_slot.data() + static_cast<int64_t>(row) * kernels::kMaxTailKeys;
+  const int32_t* tail = batch.tail_slot + static_cast<int64_t>(row) * kernels::kMaxTailKeys;
   for (int32_t key = 0; key < batch.tail_count[row]; ++key) {
     fold(tail[key]);
   }
   return hash;
 }
 
-absl::StatusOr<ForwardResult> FakeModel::Forward(const StepBatch& batch, KvPlanes& planes) {
+absl::StatusOr<ForwardResult> FakeModel::Forward(const StepBatchView& batch, KvPlanes& planes) {
   const int64_t width = planes.latent_row();
   for (int row = 0; row < batch.rows; ++row) {
     state_[row] = Mix(Mix(options_.seed, static_cast<uint64_t>(Raw(batch.token[row]))),
@@ -67,7 +67,7 @@ absl::StatusOr<ForwardResult> FakeModel::Forward(const StepBatch& batch, KvPlane
   }
   for (int layer = 0; layer < options_.layers; ++layer) {
     for (int row = 0; row < batch.rows; ++row) {
-      float* key = planes.latent(layer) + batch.write_slot[row] * width;
+      float* key = static_cast<float*>(planes.latent(layer)) + batch.write_slot[row] * width;
       for (int64_t i = 0; i < width; ++i) {
         key[i] = Unit(Mix(state_[row], static_cast<uint64_t>(i)));
       }
@@ -83,7 +83,7 @@ absl::StatusOr<ForwardResult> FakeModel::Forward(const StepBatch& batch, KvPlane
     }
   }
   const int64_t vocabulary = options_.vocabulary;
-  const auto logits_rows = static_cast<int64_t>(batch.logits_row.size());
+  const auto logits_rows = batch.logits_rows;
   for (int64_t i = 0; i < logits_rows; ++i) {
     const uint64_t state = state_[batch.logits_row[i]];
     for (int64_t v = 0; v < vocabulary; ++v) {

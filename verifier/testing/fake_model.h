@@ -30,10 +30,10 @@ class FakeModel final : public Model {
 
   const ModelConfig& config() const override { return config_; }
   int max_rows() const override { return options_.max_rows; }
-  absl::StatusOr<ForwardResult> Forward(const StepBatch& batch, KvPlanes& planes) override;
+  absl::StatusOr<ForwardResult> Forward(const StepBatchView& batch, KvPlanes& planes) override;
 
  private:
-  uint64_t HashKeys(const StepBatch& batch, const KvPlanes& planes, int layer, int row) const;
+  uint64_t HashKeys(const StepBatchView& batch, const KvPlanes& planes, int layer, int row) const;
 
   FakeModelOptions options_;
   ModelConfig config_;

@@ -9,7 +9,7 @@
 namespace arborist::verifier {
 namespace {
 
-std::unique_ptr<Model> MakeModel(const TestVerifierOptions& options, StreamView stream) {
+std::unique_ptr<Model> MakeModel(const TestVerifierOptions& options, Device& device) {
   const int taps = options.projection ? 2 : 0;
   if (options.make_model) {
     ModelOptions model;
@@ -17,7 +17,7 @@ std::unique_ptr<Model> MakeModel(const TestVerifierOptions& options, StreamView 
     model.max_logits_rows = options.verifier.max_logits_rows;
     model.max_context = options.verifier.max_context + kMaxTreeDepth;
     model.tap_layers = options.projection ? std::vector<int>{0, 1} : std::vector<int>{};
-    return options.make_model(model, stream);
+    return options.make_model(model, device);
   }
   FakeModelOptions fake = options.fake;
   fake.max_rows = options.verifier.max_rows;
@@ -28,18 +28,18 @@ std::unique_ptr<Model> MakeModel(const TestVerifierOptions& options, StreamView 
 
 }  // namespace
 
-std::unique_ptr<Model> LoadGolden(const std::string& name, ModelOptions options, StreamView stream) {
+std::unique_ptr<Model> LoadGolden(const std::string& name, ModelOptions options, Device& device) {
   const char* source = std::getenv("ARBORIST_SOURCE_DIR");
   Check(source != nullptr, "ctest sets ARBORIST_SOURCE_DIR");
   options.directory = std::string(source) + "/tests/golden/target/" + name;
-  auto model = Model::Load(options, kernels::CpuKernels(), stream);
+  auto model = Model::Load(options, kernels::CpuKernels(), device);
   Check(model.ok(), model.status().ToString());
   return *std::move(model);
 }
 
 TestVerifier::TestVerifier(TestVerifierOptions options) {
-  auto model = std::make_unique<WrappedModel>(MakeModel(options, {.threads = &pool_}),
-                                              std::move(options.before), std::move(options.after));
+  auto model = std::make_unique<WrappedModel>(MakeModel(options, *device_), std::move(options.before),
+                                              std::move(options.after));
   std::optional<Projection> projection;
   if (options.projection) {
     const int64_t hidden = model->config().hidden_size;
@@ -55,9 +55,9 @@ TestVerifier::TestVerifier(TestVerifierOptions options) {
     projection->taps = {0, 1};
     projection->hash = kTestProjectionHash;
   }
-  auto verifier = CreateVerifier(options.verifier, std::move(model), std::move(projection),
-                                 options.kernels == nullptr ? kernels::CpuKernels() : *options.kernels,
-                                 {.threads = &pool_});
+  auto verifier =
+      CreateVerifier(options.verifier, std::move(model), std::move(projection),
+                     options.kernels == nullptr ? kernels::CpuKernels() : *options.kernels, *device_);
   Check(verifier.ok(), verifier.status().ToString());
   verifier_ = *std::move(verifier);
 }

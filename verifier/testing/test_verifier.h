@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "common/device/device.h"
 #include "common/threads/thread_pool.h"
 #include "verifier/create_verifier.h"
 #include "verifier/testing/fake_model.h"
@@ -18,8 +19,8 @@ inline constexpr char kTestProjectionHash[] = "test-projection";
 
 struct TestVerifierOptions {
   FakeModelOptions fake;  // max_rows and max_logits_rows come from `verifier`
-  // Null: a FakeModel. Else makes the model for these rows, taps and this stream.
-  std::function<std::unique_ptr<Model>(const ModelOptions& options, StreamView stream)> make_model;
+  // Null: a FakeModel. Else makes the model for these rows, taps and this device.
+  std::function<std::unique_ptr<Model>(const ModelOptions& options, Device& device)> make_model;
   VerifierOptions verifier{.pages = 64,
                            .max_context = 1000,
                            .max_tree_nodes = 64,
@@ -37,7 +38,7 @@ struct TestVerifierOptions {
 };
 
 // A random checkpoint of tests/golden/target, found by ctest's ARBORIST_SOURCE_DIR.
-std::unique_ptr<Model> LoadGolden(const std::string& name, ModelOptions options, StreamView stream);
+std::unique_ptr<Model> LoadGolden(const std::string& name, ModelOptions options, Device& device);
 
 // A verifier with all that it stands on.
 class TestVerifier {
@@ -50,6 +51,7 @@ class TestVerifier {
 
  private:
   ThreadPool pool_{1};
+  std::unique_ptr<Device> device_ = OpenCpuDevice(pool_);
   std::vector<float> projection_weight_;
   std::unique_ptr<Verifier> verifier_;
 };

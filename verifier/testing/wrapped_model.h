@@ -24,14 +24,14 @@ class WrappedModel final : public Model {
 
   const ModelConfig& config() const override { return inner_->config(); }
   int max_rows() const override { return inner_->max_rows(); }
-  absl::StatusOr<ForwardResult> Forward(const StepBatch& batch, KvPlanes& planes) override {
-    altered_ = batch;
+  absl::StatusOr<ForwardResult> Forward(const StepBatchView& batch, KvPlanes& planes) override {
+    StepBatch altered = CopyOf(batch);
     if (before_) {
-      RETURN_IF_ERROR(before_(altered_, planes));
+      RETURN_IF_ERROR(before_(altered, planes));
     }
-    ASSIGN_OR_RETURN(const ForwardResult result, inner_->Forward(altered_, planes));
+    ASSIGN_OR_RETURN(const ForwardResult result, inner_->Forward(ViewOf(altered), planes));
     if (after_) {
-      after_(batch, planes, result);
+      after_(CopyOf(batch), planes, result);
     }
     return result;
   }
@@ -40,7 +40,6 @@ class WrappedModel final : public Model {
   std::unique_ptr<Model> inner_;
   Before before_;
   After after_;
-  StepBatch altered_;
 };
 
 }  // namespace arborist::verifier

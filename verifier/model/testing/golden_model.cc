@@ -87,16 +87,20 @@ absl::StatusOr<std::unique_ptr<Harness>> Harness::Make(const HarnessOptions& opt
   }
   harness->threads_ = std::make_unique<ThreadPool>(options.threads);
   harness->own_communicator_ = std::make_unique<LocalCommunicator>(harness->alone_, 0);
-  harness->planes_ = std::make_unique<KvPlanes>(config.layers, kPages, config.latent_row(), 0);
+  harness->device_ = OpenCpuDevice(*harness->threads_);
+  ASSIGN_OR_RETURN(
+      KvPlanes planes,
+      KvPlanes::Create({.layers = config.layers, .pages = kPages, .latent_row = config.latent_row()},
+                       *harness->device_));
+  harness->planes_ = std::make_unique<KvPlanes>(std::move(planes));
   harness->batch_.Reserve(options.max_rows, 1, kPages);
   Communicator& communicator =
       options.communicator == nullptr ? *harness->own_communicator_ : *options.communicator;
-  ASSIGN_OR_RETURN(harness->model_,
-                   DecoderModel::Create(model_options, config, meaning, *options.kernels,
-                                        StreamView{.threads = harness->threads_.get()}, communicator));
+  ASSIGN_OR_RETURN(harness->model_, DecoderModel::Create(model_options, config, meaning, *options.kernels,
+                                                         *harness->device_, communicator));
   for (int layer = 0; layer < config.layers; ++layer) {  // what nobody wrote must not be read
-    std::fill_n(harness->planes_->latent(layer), harness->planes_->slots() * config.latent_row(),
-                std::numeric_limits<float>::quiet_NaN());
+    std::fill_n(static_cast<float*>(harness->planes_->latent(layer)),
+                harness->planes_->slots() * config.latent_row(), std::numeric_limits<float>::quiet_NaN());
   }
   return harness;
 }
@@ -145,7 +149,7 @@ const StepBatch& Harness::Fill(const std::vector<Node>& nodes) {
 
 absl::StatusOr<Harness::Output> Harness::Step(const std::vector<Node>& nodes) {
   Fill(nodes);
-  ASSIGN_OR_RETURN(const ForwardResult result, model_->Forward(batch_, *planes_));
+  ASSIGN_OR_RETURN(const ForwardResult result, model_->Forward(ViewOf(batch_), *planes_));
   Output output;
   Append(output.logits, result.logits);
   Append(output.taps, result.taps);
@@ -178,7 +182,7 @@ std::vector<float> Harness::CommittedKv() const {
   const int64_t width = planes_->latent_row();
   for (int layer = 0; layer < planes_->layers(); ++layer) {
     for (int position = 0; position < committed_; ++position) {
-      const float* row = std::as_const(*planes_).latent(layer) + Slot(position) * width;
+      const float* row = static_cast<const float*>(planes_->latent(layer)) + Slot(position) * width;
       rows.insert(rows.end(), row, row + width);
     }
   }

@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/comm/local_communicator.h"
+#include "common/device/device.h"
 #include "common/threads/thread_pool.h"
 #include "kernels/kernel_set.h"
 #include "verifier/kv_planes.h"
@@ -82,6 +83,7 @@ class Harness {
   LocalGroup alone_{1};
   std::unique_ptr<LocalCommunicator> own_communicator_;
   std::unique_ptr<ThreadPool> threads_;
+  std::unique_ptr<Device> device_;
   std::unique_ptr<DecoderModel> model_;
   std::unique_ptr<KvPlanes> planes_;
   StepBatch batch_;

@@ -1,0 +1,196 @@
+#include "verifier/host_step_runner.h"
+
+#include <algorithm>
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/check.h"
+#include "common/base/status_macros.h"
+#include "verifier/batch_builder.h"
+
+namespace arborist::verifier {
+namespace {
+
+// The kernel wants its scratch on a 64-byte boundary.
+constexpr size_t kScratchAlignment = 64;
+
+View1<std::byte> Aligned(std::vector<std::byte>& bytes) {
+  void* data = bytes.data();
+  size_t space = bytes.size();
+  Check(std::align(kScratchAlignment, 1, data, space) != nullptr, "scratch has room to align");
+  return {static_cast<std::byte*>(data), static_cast<int64_t>(space)};
+}
+
+}  // namespace
+
+HostStepRunner::HostStepRunner(const StepCapacity& capacity, Model* model, KvCache* cache,
+                               FeatureProjection* projection, const kernels::KernelSet& kernels,
+                               StreamView stream)
+    : capacity_(capacity),
+      model_(model),
+      cache_(cache),
+      projection_(projection),
+      kernels_(kernels),
+      stream_(stream) {
+  const auto logits_rows = static_cast<size_t>(capacity.max_logits_rows);
+  const auto sequences = static_cast<size_t>(capacity.max_sequences);
+  batch_.Reserve(capacity.max_rows, capacity.max_sequences, capacity.max_pages_per_sequence);
+  outcomes_.resize(sequences);
+  params_.resize(sequences);
+  path_length_.resize(sequences);
+  bonus_.resize(sequences);
+  accept_error_.resize(sequences);
+  noise_position_.resize(logits_rows);
+  chosen_.resize(logits_rows);
+  log_prob_.resize(logits_rows);
+  path_log_prob_.resize(logits_rows);
+  path_.resize(logits_rows);
+  from_.reserve(static_cast<size_t>(capacity.max_rows));
+  to_.reserve(static_cast<size_t>(capacity.max_rows));
+  const int threads = stream.threads == nullptr ? 1 : stream.threads->threads();
+  sample_scratch_.resize(kernels::SampleTargetScratchBytes(model->config().vocab_size, threads) +
+                         kScratchAlignment);
+}
+
+absl::Status HostStepRunner::Run(std::span<const StepTree> trees, std::span<const StepChunk> chunks) {
+  FillStep(trees, chunks, batch_);
+  Check(static_cast<int>(batch_.logits_row.size()) <= capacity_.max_logits_rows,
+        "the scheduler counts rows with logits");
+  ASSIGN_OR_RETURN(const ForwardResult forward, model_->Forward(ViewOf(batch_), cache_->planes()));
+  Sample(forward, trees);
+  RETURN_IF_ERROR(Accept(trees));
+  RETURN_IF_ERROR(Compact(trees));
+  return StoreFeatures(forward, trees, chunks);
+}
+
+void HostStepRunner::Sample(const ForwardResult& forward, std::span<const StepTree> trees) {
+  const int trees_count = static_cast<int>(trees.size());
+  for (int i = 0; i < trees_count; ++i) {
+    params_[i] = trees[i].sampling;
+    outcomes_[i] = TreeOutcome{};
+  }
+  const int rows = static_cast<int>(batch_.logits_row.size());
+  for (int row = 0; row < rows; ++row) {
+    noise_position_[row] = batch_.position[row] + 1;
+  }
+  if (rows == 0 || SampleRows(forward, 0, rows).ok()) {
+    return;
+  }
+  // One sequence's logits are broken: find out whose, so that its neighbours go on.
+  for (int i = 0; i < trees_count; ++i) {
+    outcomes_[i].status = SampleRows(forward, batch_.first_row[i], batch_.first_row[i + 1]);
+    if (!outcomes_[i].status.ok()) {
+      std::fill(chosen_.begin() + batch_.first_row[i], chosen_.begin() + batch_.first_row[i + 1], TokenId{0});
+    }
+  }
+}
+
+absl::Status HostStepRunner::SampleRows(const ForwardResult& forward, int begin, int end) {
+  const int64_t rows = end - begin;
+  View2<const float> logits = forward.logits;
+  logits.data = forward.logits.row(begin);
+  logits.rows = rows;
+  return kernels_.sample_target({.logits = logits,
+                                 .position = {noise_position_.data() + begin, rows},
+                                 .params_index = {batch_.sequence.data() + begin, rows},
+                                 .params = {params_.data(), static_cast<int64_t>(batch_.sequences)},
+                                 .chosen = {chosen_.data() + begin, rows},
+                                 .log_prob = {log_prob_.data() + begin, rows},
+                                 .scratch = Aligned(sample_scratch_)},
+                                stream_);
+}
+
+absl::Status HostStepRunner::Accept(std::span<const StepTree> trees) {
+  const auto tree_count = static_cast<int64_t>(trees.size());
+  const auto rows = static_cast<int64_t>(batch_.logits_row.size());
+  if (tree_count == 0) {
+    return absl::OkStatus();
+  }
+  RETURN_IF_ERROR(kernels_.tree_accept({.tree_begin = {batch_.first_row.data(), tree_count + 1},
+                                        .token = {batch_.token.data(), rows},
+                                        .parent = {batch_.parent.data(), rows},
+                                        .chosen = {chosen_.data(), rows},
+                                        .path = {path_.data(), rows},
+                                        .path_length = {path_length_.data(), tree_count},
+                                        .bonus = {bonus_.data(), tree_count},
+                                        .error = {accept_error_.data(), tree_count}},
+                                       stream_));
+  for (int i = 0; i < static_cast<int>(tree_count); ++i) {
+    const int begin = batch_.first_row[i];
+    const int length = path_length_[i];
+    if (accept_error_[i] != 0 || length < 1 || length > batch_.first_row[i + 1] - begin) {
+      return absl::InternalError(absl::StrCat("tree_accept.path_length[", i, "]=", length, " error=",
+                                              accept_error_[i], ", expected a path inside a checked tree"));
+    }
+    for (int j = 0; j < length; ++j) {
+      path_log_prob_[begin + j] = log_prob_[begin + path_[begin + j]];
+    }
+    outcomes_[i].path = std::span(path_).subspan(begin, length);
+    outcomes_[i].log_probs = std::span<const float>(path_log_prob_).subspan(begin, length);
+    outcomes_[i].bonus = bonus_[i];
+  }
+  return absl::OkStatus();
+}
+
+// Brings the accepted rows to their positions. All trees at once: slots of different sequences are distinct.
+absl::Status HostStepRunner::Compact(std::span<const StepTree> trees) {
+  from_.clear();
+  to_.clear();
+  for (int i = 0; i < static_cast<int>(trees.size()); ++i) {
+    const auto path = outcomes_[i].path;
+    for (int j = 0; j < static_cast<int>(path.size()); ++j) {
+      if (path[j] != j) {
+        from_.push_back(SlotOf(trees[i].page_table, trees[i].root_position + path[j]));
+        to_.push_back(SlotOf(trees[i].page_table, trees[i].root_position + j));
+        outcomes_[i].compacted = true;
+      }
+    }
+  }
+  return cache_->Compact(kernels_, {from_.data(), static_cast<int64_t>(from_.size())},
+                         {to_.data(), static_cast<int64_t>(to_.size())}, stream_);
+}
+
+absl::Status HostStepRunner::StoreFeatures(const ForwardResult& forward, std::span<const StepTree> trees,
+                                           std::span<const StepChunk> chunks) {
+  if (projection_ == nullptr) {
+    return absl::OkStatus();
+  }
+  from_.clear();
+  to_.clear();
+  for (int i = 0; i < static_cast<int>(trees.size()); ++i) {
+    const auto path = outcomes_[i].path;
+    for (int j = 0; j < static_cast<int>(path.size()); ++j) {
+      from_.push_back(batch_.first_row[i] + path[j]);
+      to_.push_back(SlotOf(trees[i].page_table, trees[i].root_position + j));
+    }
+  }
+  for (size_t i = 0; i < chunks.size(); ++i) {
+    const int first = batch_.first_row[trees.size() + i];
+    for (int j = 0; j < static_cast<int>(chunks[i].tokens.size()); ++j) {
+      from_.push_back(first + j);
+      to_.push_back(SlotOf(chunks[i].page_table, chunks[i].first_position + j));
+    }
+  }
+  return projection_->Store(kernels_, forward.taps, from_, to_, cache_->planes(), stream_);
+}
+
+// A tree's rows were written to the slots of root_position + i, in this order.
+void HostStepRunner::CopyPathFeatures(int tree, int32_t rows, BFloat16* out) const {
+  const int64_t width = cache_->planes().feature_row();
+  const int32_t* slot = batch_.write_slot.data() + batch_.first_row[tree];
+  for (int32_t row = 0; row < rows; ++row) {
+    std::copy_n(cache_->planes().features() + slot[row] * width, width, out + row * width);
+  }
+}
+
+absl::Status HostStepRunner::ReadFeatures(std::span<const int32_t> page_table, int32_t position, int32_t rows,
+                                          BFloat16* out) {
+  const int64_t width = cache_->planes().feature_row();
+  const BFloat16* plane = cache_->planes().features();
+  for (int32_t row = 0; row < rows; ++row) {
+    std::copy_n(plane + SlotOf(page_table, position + row) * width, width, out + row * width);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace arborist::verifier
