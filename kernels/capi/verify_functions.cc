@@ -1,6 +1,7 @@
 // The C functions of the verify step: rows, attention, sampling.
 #include <cstddef>
 
+#include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "kernels/capi/arborist_kernels.h"
 #include "kernels/capi/dtype.h"
@@ -25,7 +26,15 @@ static_assert(offsetof(arborist_sampling_params, sample_index) == offsetof(Sampl
 
 StreamView OnStream(void* stream) { return {.threads = nullptr, .cuda_stream = stream}; }
 
+absl::Status CheckPageRows(int32_t page_rows) {
+  if (page_rows == kPageRows || page_rows == 1) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat("page_rows=", page_rows, ", expected ", kPageRows, " or 1"));
+}
+
 absl::Status RunTreeRows(const arborist_tree_rows_args& args, void* stream) {
+  RETURN_IF_ERROR(CheckPageRows(args.page_rows));
   RETURN_IF_ERROR(CheckSizes({{"trees", args.trees, 0, kMaxRows},
                               {"rows", args.rows, 0, kMaxRows},
                               {"sequences", args.sequences, 0, kMaxRows},
@@ -69,6 +78,7 @@ absl::Status CheckAttentionSizes(const arborist_tree_attention_mla_args& args) {
                               {"sequences", args.sequences, 0, kMaxRows},
                               {"pages", args.pages, 0, kMaxSlots},
                               {"page_table_stride", args.page_table_stride, args.pages, kMaxSlots}}));
+  RETURN_IF_ERROR(CheckPageRows(args.page_rows));
   return CheckDType("cache_dtype", args.cache_dtype);
 }
 
