@@ -84,9 +84,6 @@ absl::StatusOr<Config> Check(const v1::DrafterConfig& in) {
   out.verifier = in.verifier();
   RETURN_IF_ERROR(ReadProposer(in, out));
   ASSIGN_OR_RETURN(out.device, ReadDeviceConfig(in.device(), in.gpu()));
-  if (out.device.kind == DeviceKind::kCuda) {
-    return FieldError("device", "CUDA", "CPU: this build has no CUDA backend yet");
-  }
   const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   ASSIGN_OR_RETURN(out.threads, ValueOr("threads", in.threads(), cores, 1, 1024));
   ASSIGN_OR_RETURN(out.max_sequences, ValueOr("max_sequences", in.max_sequences(), 64, 1, 4096));

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "common/base/check.h"
+#include "common/base/status_macros.h"
 
 namespace arborist::drafter {
 
@@ -33,43 +34,68 @@ bool PositionRanges::Covers(int32_t begin, int32_t end) const {
                                      [&](const Range& r) { return r.begin <= begin && end <= r.end; });
 }
 
-ContextCache::ContextCache(int64_t layers, int64_t row_width, int32_t window, int32_t max_positions)
-    : planes_(2 * layers),
-      row_width_(row_width),
-      window_(std::min(window, max_positions)),
-      // Twice the window: rows move once every `window` positions.
-      capacity_(std::min<int64_t>(2 * static_cast<int64_t>(window_), max_positions)) {
-  Check(layers >= 1 && row_width >= 1 && window >= 1 && max_positions >= 1, "a cache has rows");
-  memory_ = std::make_unique_for_overwrite<float[]>(planes_ * capacity_ * row_width_);
+int64_t ContextCache::CapacityOf(int32_t window, int32_t max_positions) {
+  return std::min<int64_t>(2 * static_cast<int64_t>(std::min(window, max_positions)), max_positions);
 }
 
-ContextCache::Slot ContextCache::Reserve(int32_t first_position, int32_t rows) {
+ContextCache::ContextCache(int64_t layers, int64_t row_width, int32_t window, int32_t max_positions)
+    : plane_count_(2 * layers),
+      row_width_(row_width),
+      window_(std::min(window, max_positions)),
+      capacity_(CapacityOf(window, max_positions)) {
+  Check(layers >= 1 && row_width >= 1 && window >= 1 && max_positions >= 1, "a cache has rows");
+  memory_ = std::make_unique_for_overwrite<float[]>(plane_count_ * capacity_ * row_width_);
+  planes_ = {.data = memory_.get(), .plane_stride = capacity_ * row_width_, .rows = capacity_};
+}
+
+ContextCache::ContextCache(int64_t layers, int64_t row_width, int32_t window, int32_t max_positions,
+                           const ContextPlanes& planes, int64_t first_row, Device& device)
+    : plane_count_(2 * layers),
+      row_width_(row_width),
+      window_(std::min(window, max_positions)),
+      capacity_(CapacityOf(window, max_positions)),
+      planes_(planes),
+      first_row_(first_row),
+      device_(&device) {
+  Check(first_row >= 0 && first_row + capacity_ <= planes.rows, "a cache lies within its planes");
+}
+
+absl::StatusOr<ContextCache::Slot> ContextCache::Reserve(int32_t first_position, int32_t rows) {
   const int32_t end = first_position + rows;
   if (end > base_ + capacity_) {
-    MoveBase(end - window_);
+    RETURN_IF_ERROR(MoveBase(end - window_));
   }
   const int32_t begin = std::max(first_position, base_);
   if (begin >= end) {
-    return {base_, 0};
+    return Slot{base_, 0};
   }
   end_ = std::max(end_, end);
-  return {begin, end - begin};
+  return Slot{begin, end - begin};
 }
 
-void ContextCache::MoveBase(int32_t base) {
+absl::Status ContextCache::MoveBase(int32_t base) {
   const int64_t kept = std::max(end_ - base, 0);
-  for (int64_t plane = 0; plane < planes_ && kept > 0; ++plane) {
-    std::memmove(At(plane, base_), At(plane, base), kept * row_width_ * sizeof(float));
+  for (int64_t plane = 0; plane < plane_count_ && kept > 0; ++plane) {
+    float* to = At(plane, base_);
+    const float* from = At(plane, base);
+    const size_t bytes = kept * row_width_ * sizeof(float);
+    if (device_ == nullptr) {
+      std::memmove(to, from, bytes);
+    } else {
+      // At most `window` rows stay and they move by more than that, so the ranges do not overlap.
+      Check(base - base_ >= kept, "rows move past themselves");
+      RETURN_IF_ERROR(device_->Copy(to, from, bytes));
+    }
   }
   base_ = base;
   written_.DropBelow(base);
+  return absl::OkStatus();
 }
 
 ContextView ContextCache::View(int32_t begin, int32_t end) const {
   Check(Covers(begin, end), "only written rows are read");
-  const int64_t row = begin < end ? begin - base_ : 0;
-  return {.data = memory_.get() + row * row_width_,
-          .plane_stride = capacity_ * row_width_,
+  return {.planes = planes_,
+          .first_row = begin < end ? row(begin) : first_row_,
           .first_position = begin,
           .rows = end - begin};
 }

@@ -4,17 +4,36 @@
 #include <memory>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/device/device.h"
+
 namespace arborist::drafter {
 
-// Keys and values of neighbouring positions, as a model reads them.
+// Draft keys and values of all layers in a device's memory: [layers, {key, value}, rows, row_width] where
+// `plane_stride` floats lie between planes. Several sequences may have their rows in one.
+struct ContextPlanes {
+  float* data = nullptr;
+  int64_t plane_stride = 0;
+  int64_t rows = 0;
+
+  float* key(int64_t layer) const { return data + 2 * layer * plane_stride; }
+  float* value(int64_t layer) const { return data + (2 * layer + 1) * plane_stride; }
+};
+
+// Neighbouring positions of one sequence, as a model reads them.
 struct ContextView {
-  const float* data = nullptr;
-  int64_t plane_stride = 0;  // floats from a layer's keys to its values, and to the next layer's keys
+  ContextPlanes planes;
+  int64_t first_row = 0;  // in the planes, of first_position
   int32_t first_position = 0;
   int64_t rows = 0;
 
-  const float* key(int64_t layer) const { return data + 2 * layer * plane_stride; }
-  const float* value(int64_t layer) const { return data + (2 * layer + 1) * plane_stride; }
+  const float* key(int64_t layer, int64_t row_width) const {
+    return planes.key(layer) + first_row * row_width;
+  }
+  const float* value(int64_t layer, int64_t row_width) const {
+    return planes.value(layer) + first_row * row_width;
+  }
 };
 
 // A set of positions as sorted, disjoint, non-touching ranges; in practice one or two.
@@ -34,24 +53,35 @@ class PositionRanges {
 
 // Draft keys and values of one sequence's accepted positions, for all layers. Append-only: rejected drafts
 // never enter, so nothing is ever taken back. Holds at least the last `window` positions; older ones are
-// dropped when room is needed. The memory is reserved at once and touched only as rows are written.
+// dropped when room is needed.
 class ContextCache {
  public:
-  // window >= 1 positions of `row_width` floats a layer and plane; no position reaches max_positions.
+  // On the CPU, in memory of its own, reserved at once and touched only as rows are written. window >= 1
+  // positions of `row_width` floats a layer and plane; no position reaches max_positions.
   ContextCache(int64_t layers, int64_t row_width, int32_t window, int32_t max_positions);
+  // In rows [first_row, first_row + CapacityOf(window, max_positions)) of planes that `device` holds and that
+  // outlive it; rows that move are copied there.
+  ContextCache(int64_t layers, int64_t row_width, int32_t window, int32_t max_positions,
+               const ContextPlanes& planes, int64_t first_row, Device& device);
+
+  // Rows a cache needs: twice the window, so that rows move once every `window` positions.
+  static int64_t CapacityOf(int32_t window, int32_t max_positions);
 
   // Room for positions [first_position, first_position + rows), less those that no longer fit: the answer's
-  // range may begin later or be empty. Row r of a layer's plane belongs to answer.first_position + r.
+  // range may begin later or be empty. Row r of a layer's plane belongs to answer.first_position + r. Moving
+  // rows on a device is enqueued and may fail.
   struct Slot {
     int32_t first_position = 0;
     int32_t rows = 0;
   };
-  Slot Reserve(int32_t first_position, int32_t rows);
-  // After the rows of a slot were written in every layer.
+  absl::StatusOr<Slot> Reserve(int32_t first_position, int32_t rows);
+  // After the rows of a slot were written in every layer, or before it where they are sure to be in time.
   void MarkWritten(Slot slot) { written_.Add(slot.first_position, slot.first_position + slot.rows); }
 
   float* key(int64_t layer, int32_t position) { return At(2 * layer, position); }
   float* value(int64_t layer, int32_t position) { return At(2 * layer + 1, position); }
+  // Of a position in the planes, or -1 if it has no room any more.
+  int64_t row(int32_t position) const { return position < base_ ? -1 : first_row_ + position - base_; }
 
   bool Covers(int32_t begin, int32_t end) const { return written_.Covers(begin, end); }
   // Covers(begin, end) must hold.
@@ -62,18 +92,21 @@ class ContextCache {
 
  private:
   float* At(int64_t plane, int32_t position) {
-    return memory_.get() + (plane * capacity_ + (position - base_)) * row_width_;
+    return planes_.data + plane * planes_.plane_stride + row(position) * row_width_;
   }
-  void MoveBase(int32_t base);
+  absl::Status MoveBase(int32_t base);
 
-  int64_t planes_;
+  int64_t plane_count_;
   int64_t row_width_;
   int32_t window_;
-  int64_t capacity_;  // rows of a plane
-  int32_t base_ = 0;  // position of row 0
+  int64_t capacity_;  // rows of this sequence in a plane
+  int32_t base_ = 0;  // position of the first row
   int32_t end_ = 0;   // one past the last position written or reserved
   PositionRanges written_;
-  std::unique_ptr<float[]> memory_;  // [layers, {key, value}, capacity, row_width]
+  std::unique_ptr<float[]> memory_;  // of a cache of its own
+  ContextPlanes planes_;
+  int64_t first_row_ = 0;
+  Device* device_ = nullptr;  // null: the host's memory
 };
 
 }  // namespace arborist::drafter

@@ -18,7 +18,7 @@ float Content(int64_t plane, int32_t position, int64_t column) {
 }
 
 void Write(ContextCache& cache, int32_t first, int32_t rows) {
-  const ContextCache::Slot slot = cache.Reserve(first, rows);
+  const ContextCache::Slot slot = *cache.Reserve(first, rows);
   for (int32_t p = slot.first_position; p < slot.first_position + slot.rows; ++p) {
     for (int64_t layer = 0; layer < kLayers; ++layer) {
       for (int64_t c = 0; c < kWidth; ++c) {
@@ -38,8 +38,8 @@ void ExpectContent(const ContextCache& cache, int32_t begin, int32_t end) {
     for (int64_t layer = 0; layer < kLayers; ++layer) {
       for (int64_t c = 0; c < kWidth; ++c) {
         const int32_t position = begin + static_cast<int32_t>(r);
-        ASSERT_EQ(view.key(layer)[r * kWidth + c], Content(2 * layer, position, c));
-        ASSERT_EQ(view.value(layer)[r * kWidth + c], Content(2 * layer + 1, position, c));
+        ASSERT_EQ(view.key(layer, kWidth)[r * kWidth + c], Content(2 * layer, position, c));
+        ASSERT_EQ(view.value(layer, kWidth)[r * kWidth + c], Content(2 * layer + 1, position, c));
       }
     }
   }
@@ -94,8 +94,8 @@ TEST(ContextCacheTest, NewestRowsMayComeFirst) {
 TEST(ContextCacheTest, RowsOlderThanTheWindowAreCutAway) {
   ContextCache cache(kLayers, kWidth, 8, 1000);
   Write(cache, 496, 4);
-  EXPECT_EQ(cache.Reserve(100, 50).rows, 0);
-  const ContextCache::Slot slot = cache.Reserve(488, 8);
+  EXPECT_EQ(cache.Reserve(100, 50)->rows, 0);
+  const ContextCache::Slot slot = *cache.Reserve(488, 8);
   EXPECT_EQ(slot.first_position, 492);
   EXPECT_EQ(slot.rows, 4);
 }
@@ -128,6 +128,23 @@ TEST(ContextCacheTest, TheWindowSurvivesAnyWayOfAppending) {
       ASSERT_TRUE(cache.Covers(begin, end)) << window << " " << end;
       ExpectContent(cache, begin, end);
     }
+  }
+}
+
+TEST(ContextCacheTest, CachesThatShareADevicesPlanesDoNotMix) {
+  ThreadPool threads(1);
+  const auto device = OpenCpuDevice(threads);
+  constexpr int32_t kWindow = 8, kMost = 1000;
+  const int64_t capacity = ContextCache::CapacityOf(kWindow, kMost), rows = 3 * capacity;
+  const DeviceMemory memory = *device->Allocate(2 * kLayers * rows * kWidth * sizeof(float), "planes");
+  const ContextPlanes planes{.data = memory.As<float>(), .plane_stride = rows * kWidth, .rows = rows};
+  ContextCache a(kLayers, kWidth, kWindow, kMost, planes, 0, *device),
+      b(kLayers, kWidth, kWindow, kMost, planes, capacity, *device);
+  for (int32_t end = 0; end < 100; end += 5) {
+    Write(a, end, 5);
+    Write(b, 2 * end, 10);
+    ExpectContent(a, std::max(end + 5 - kWindow, 0), end + 5);
+    ExpectContent(b, std::max(2 * end + 10 - kWindow, 0), 2 * end + 10);
   }
 }
 

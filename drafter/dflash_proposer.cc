@@ -1,12 +1,11 @@
 #include "drafter/dflash_proposer.h"
 
 #include <algorithm>
-#include <cmath>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/base/check.h"
 #include "common/base/status_macros.h"
 #include "common/projection/projection.h"
 #include "drafter/context_cache.h"
@@ -14,10 +13,6 @@
 
 namespace arborist::drafter {
 namespace {
-
-constexpr int kMaxCandidates = 64;
-// Below it the noise is lost beside logits / temperature, which may overflow: rank as at 0.
-constexpr float kLeastNoisyTemperature = 1e-4f;
 
 // Context rows that some layer can see.
 int32_t WindowOf(const DFlashSettings& settings, int32_t context_window) {
@@ -42,6 +37,21 @@ absl::Status CheckOptions(const DFlashOptions& options) {
     return absl::InvalidArgumentError(
         absl::StrCat("max_positions=", options.max_positions, ", expected at least 0"));
   }
+  if (options.max_sequences < 1 || options.max_together < 1) {
+    return absl::InvalidArgumentError(absl::StrCat("max_sequences=", options.max_sequences, ", max_together=",
+                                                   options.max_together, ", expected at least 1"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckFinite(int32_t first_position, int64_t hidden, std::span<const BFloat16> features) {
+  for (size_t i = 0; i < features.size(); ++i) {
+    if ((features[i].bits & 0x7f80u) == 0x7f80u) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("features: position ", first_position + static_cast<int64_t>(i) / hidden, " holds ",
+                       ToFloat(features[i]), ", expected finite values"));
+    }
+  }
   return absl::OkStatus();
 }
 
@@ -50,10 +60,21 @@ absl::Status CheckOptions(const DFlashOptions& options) {
 // One sequence: the root, its position and the draft keys and values before it.
 class DFlashContext : public DraftContext {
  public:
-  explicit DFlashContext(DFlashProposer& proposer)
-      : proposer_(proposer),
-        cache_(static_cast<int64_t>(proposer.settings().layers.size()), proposer.settings().kv_width(),
-               proposer.feature_window(), proposer.settings().max_positions) {}
+  // `first_row` is its place in the pool, if there is one.
+  DFlashContext(DFlashProposer& proposer, int64_t first_row)
+      : proposer_(proposer), first_row_(first_row), cache_(proposer.NewCache(first_row)) {
+    waiting_.reserve(proposer.round_->append_rows() * proposer.settings().hidden);
+  }
+  ~DFlashContext() override {
+    if (proposer_.pool_ != nullptr) {
+      proposer_.queue_
+          ->InTurn([this] {
+            proposer_.pool_->Return(first_row_);
+            return absl::OkStatus();
+          })
+          .IgnoreError();
+    }
+  }
 
   absl::Status AppendTokens(int32_t first_position, std::span<const TokenId> tokens) override {
     RETURN_IF_ERROR(CheckAppend(first_position, tokens, length_, proposer_.settings().vocabulary));
@@ -78,7 +99,9 @@ class DFlashContext : public DraftContext {
           ", expected committed positions before the root's ", length_ - 1));
     }
     const int32_t kept = std::min(rows, std::max(proposer_.settings().max_positions - first_position, 0));
-    return proposer_.AppendContext(first_position, kept, features, cache_);
+    features = features.first(kept * hidden);
+    RETURN_IF_ERROR(CheckFinite(first_position, hidden, features));
+    return kept == 0 ? absl::OkStatus() : Append(first_position, kept, features);
   }
 
   bool Ready() const override {
@@ -101,123 +124,159 @@ class DFlashContext : public DraftContext {
     if (args.nodes == 0) {
       return TokenTree::RootOnly(root_);
     }
-    return proposer_.Propose(args, root_, root_position(), cache_.View(visible_begin(), root_position()));
+    const DraftRequest request{.root = root_,
+                               .position = root_position(),
+                               .context = cache_.View(visible_begin(), root_position()),
+                               .args = args,
+                               .cache = &cache_,
+                               .append_position = waiting_position_,
+                               .append_rows = waiting_rows(),
+                               .append = waiting_.data()};
+    absl::StatusOr<TokenTree> tree = proposer_.queue_->Draft(request);
+    if (tree.ok()) {
+      waiting_.clear();
+    }
+    return tree;
   }
 
  private:
   int32_t root_position() const { return length_ - 1; }
   int32_t visible_begin() const { return std::max(root_position() - proposer_.feature_window(), 0); }
+  int32_t waiting_rows() const {
+    return static_cast<int32_t>(static_cast<int64_t>(waiting_.size()) / proposer_.settings().hidden);
+  }
+
+  // A round takes a few neighbouring rows along, so they wait for it; others are written now.
+  absl::Status Append(int32_t first_position, int32_t rows, std::span<const BFloat16> features) {
+    const bool joins = waiting_.empty() || first_position == waiting_position_ + waiting_rows();
+    if (!joins || waiting_rows() + rows > proposer_.round_->append_rows()) {
+      RETURN_IF_ERROR(WriteWaiting());
+    }
+    if (rows > proposer_.round_->append_rows()) {
+      return proposer_.WriteFeatures(first_position, rows, features, cache_);
+    }
+    absl::StatusOr<ContextCache::Slot> slot;
+    RETURN_IF_ERROR(proposer_.queue_->InTurn([&] {
+      slot = cache_.Reserve(first_position, rows);
+      return slot.status();
+    }));
+    if (waiting_.empty()) {
+      waiting_position_ = first_position;
+    }
+    waiting_.insert(waiting_.end(), features.begin(), features.end());
+    cache_.MarkWritten(*slot);
+    return absl::OkStatus();
+  }
+
+  absl::Status WriteWaiting() {
+    const int32_t rows = waiting_rows();
+    if (rows > 0) {
+      RETURN_IF_ERROR(proposer_.WriteFeatures(waiting_position_, rows, waiting_, cache_));
+      waiting_.clear();
+    }
+    return absl::OkStatus();
+  }
 
   DFlashProposer& proposer_;
+  const int64_t first_row_;
   ContextCache cache_;
   TokenId root_{};
   int32_t length_ = 0;  // committed tokens
+  // Features of neighbouring positions that the next round writes; marked as written already.
+  std::vector<BFloat16> waiting_;
+  int32_t waiting_position_ = 0;
 };
 
 absl::StatusOr<std::unique_ptr<DFlashProposer>> DFlashProposer::Create(const DFlashOptions& options,
                                                                        const kernels::KernelSet& kernels,
                                                                        ThreadPool& threads) {
+  std::unique_ptr<Device> device = OpenCpuDevice(threads);
+  ASSIGN_OR_RETURN(std::unique_ptr<DFlashProposer> proposer, Create(options, kernels, *device));
+  proposer->own_device_ = std::move(device);
+  return proposer;
+}
+
+absl::StatusOr<std::unique_ptr<DFlashProposer>> DFlashProposer::Create(const DFlashOptions& options,
+                                                                       const kernels::KernelSet& kernels,
+                                                                       Device& device) {
   RETURN_IF_ERROR(CheckOptions(options));
   ASSIGN_OR_RETURN(DFlashSettings settings, ReadDFlashConfig(options.drafter_directory));
   if (options.max_positions > 0) {
     settings.max_positions = std::min(settings.max_positions, options.max_positions);
   }
   ASSIGN_OR_RETURN(Projection projection, LoadProjection(options.drafter_directory));
-  std::unique_ptr<DFlashProposer> proposer(new DFlashProposer(kernels, threads));
+  std::unique_ptr<DFlashProposer> proposer(new DFlashProposer());
   proposer->projection_hash_ = std::move(projection.hash);
   proposer->drafter_ = std::move(projection.checkpoint);
   ASSIGN_OR_RETURN(proposer->target_, Checkpoint::Open(options.target_directory));
   DFlashWeights weights;
   RETURN_IF_ERROR(LoadDrafterTensors(proposer->drafter_, settings, weights));
   RETURN_IF_ERROR(LoadTargetTensors(proposer->target_, settings, weights));
-  proposer->beta_ = options.beta;
   proposer->window_ = WindowOf(settings, options.context_window);
-  const int64_t depths = settings.block - 1;
-  proposer->features_.resize(kContextChunk * settings.hidden);
-  proposer->scratch_.resize(kernels::TopKLogProbScratchBytes(depths, settings.vocabulary));
-  proposer->candidate_.resize(depths * kMaxCandidates);
-  proposer->log_prob_.resize(depths * kMaxCandidates);
-  proposer->model_ = std::make_unique<DFlashModel>(std::move(settings), std::move(weights), kernels);
+  RETURN_IF_ERROR(proposer->MakeRound(options, std::move(settings), std::move(weights), kernels, device));
   return proposer;
 }
 
+absl::Status DFlashProposer::MakeRound(const DFlashOptions& options, DFlashSettings settings,
+                                       DFlashWeights weights, const kernels::KernelSet& kernels,
+                                       Device& device) {
+  DraftRoundOptions round;
+  round.beta = options.beta;
+  round.max_depth = std::min(settings.block - 1, kMaxTreeDepth);
+  if (device.kind() == DeviceKind::kCuda) {
+    ASSIGN_OR_RETURN(pool_, ContextPool::Create({.layers = static_cast<int64_t>(settings.layers.size()),
+                                                 .row_width = settings.kv_width(),
+                                                 .window = window_,
+                                                 .max_positions = settings.max_positions},
+                                                options.max_sequences, device));
+    round.append_rows = settings.block;  // what a round commits at most
+    round.max_streams = std::min(options.max_together, options.max_sequences);
+    round.planes = pool_->planes();
+    round.max_context = std::min(window_, settings.max_positions);
+  }
+  ASSIGN_OR_RETURN(model_, DFlashModel::Create(std::move(settings), std::move(weights),
+                                               {.streams = round.max_streams,
+                                                .append_rows = round.max_streams * round.append_rows,
+                                                .max_context = round.max_context},
+                                               kernels, device));
+  ASSIGN_OR_RETURN(round_, DraftRound::Create(round, *model_, kernels));
+  queue_ = std::make_unique<DraftQueue>(*round_);
+  return absl::OkStatus();
+}
+
+ContextCache DFlashProposer::NewCache(int64_t first_row) {
+  const int64_t layers = static_cast<int64_t>(settings().layers.size());
+  if (pool_ == nullptr) {
+    return ContextCache(layers, settings().kv_width(), window_, settings().max_positions);
+  }
+  return ContextCache(layers, settings().kv_width(), window_, settings().max_positions, pool_->planes(),
+                      first_row, model_->device());
+}
+
 absl::StatusOr<std::unique_ptr<DraftContext>> DFlashProposer::NewContext() {
-  return std::make_unique<DFlashContext>(*this);
+  int64_t first_row = 0;
+  if (pool_ != nullptr) {
+    RETURN_IF_ERROR(queue_->InTurn([&] {
+      ASSIGN_OR_RETURN(first_row, pool_->Take());
+      return absl::OkStatus();
+    }));
+  }
+  return std::make_unique<DFlashContext>(*this, first_row);
 }
 
 int DFlashProposer::max_depth() const { return std::min(settings().block - 1, kMaxTreeDepth); }
 
-absl::Status DFlashProposer::AppendContext(int32_t first_position, int32_t rows,
+absl::Status DFlashProposer::WriteFeatures(int32_t first_position, int32_t rows,
                                            std::span<const BFloat16> features, ContextCache& cache) {
-  const std::lock_guard<std::mutex> lock(mutex_);
   const int64_t hidden = settings().hidden;
   for (int32_t done = 0; done < rows; done += kContextChunk) {
     const int32_t count = std::min(kContextChunk, rows - done);
-    for (int64_t i = 0; i < count * hidden; ++i) {
-      features_[i] = ToFloat(features[done * hidden + i]);
-      if (!std::isfinite(features_[i])) {
-        return absl::InvalidArgumentError(absl::StrCat("features: position ",
-                                                       first_position + done + i / hidden, " holds ",
-                                                       features_[i], ", expected finite values"));
-      }
-    }
-    RETURN_IF_ERROR(model_->AppendContext(first_position + done, {features_.data(), count, hidden, hidden},
-                                          cache, StreamView{.threads = &threads_}));
+    RETURN_IF_ERROR(queue_->InTurn([&] {
+      return model_->AppendFeatures(first_position + done, count,
+                                    features.subspan(done * hidden, count * hidden), cache);
+    }));
   }
   return absl::OkStatus();
-}
-
-absl::StatusOr<TokenTree> DFlashProposer::Propose(const ProposeArgs& args, TokenId root, int32_t position,
-                                                  const ContextView& context) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  // A tree of n nodes is at most n deep.
-  const int depths = std::min(max_depth(), args.nodes);
-  ASSIGN_OR_RETURN(
-      const View2<const float> logits,
-      model_->DraftBlock({.bonus = root, .position = position, .context = context, .depths = depths},
-                         StreamView{.threads = &threads_}));
-  return BuildTree(args, root, position, logits);
-}
-
-absl::StatusOr<TokenTree> DFlashProposer::BuildTree(const ProposeArgs& args, TokenId root, int32_t position,
-                                                    View2<const float> logits) {
-  const bool chain = args.shape == TreeShape::kChain;
-  const int64_t depths = logits.rows;
-  const int64_t k = chain ? 1 : std::min<int64_t>({args.nodes, kMaxCandidates, logits.columns});
-  const int budget = chain ? static_cast<int>(depths) : args.nodes;
-  const StreamView stream{.threads = &threads_};
-  const kernels::TopKParams wanted = {
-      .temperature = args.temperature < kLeastNoisyTemperature ? 0.0f : args.temperature,
-      .beta = beta_,
-      .seed = args.seed,
-      .sample_index = args.sample_index,
-      .first_position = position + 1,
-      .depths = static_cast<int32_t>(depths),
-      .k = static_cast<int32_t>(k)};
-  RETURN_IF_ERROR(
-      kernels_.top_k_log_prob({.logits = logits,
-                               .params = {&wanted, 1},
-                               .token = {candidate_.data(), depths, k, k},
-                               .log_prob = {log_prob_.data(), depths, k, k},
-                               .scratch = {scratch_.data(), static_cast<int64_t>(scratch_.size())}},
-                              stream));
-  TokenTree tree;
-  tree.token.resize(budget + 1);
-  tree.parent.resize(budget + 1);
-  tree.score.resize(budget + 1);
-  int32_t nodes = 0;
-  const kernels::TreeBuildParams shape = {
-      .root = root, .depths = wanted.depths, .k = wanted.k, .budget = budget};
-  RETURN_IF_ERROR(kernels_.tree_build({.params = {&shape, 1},
-                                       .token = {candidate_.data(), depths, k, k},
-                                       .log_prob = {log_prob_.data(), depths, k, k},
-                                       .out_token = {tree.token.data(), 1, budget + 1, budget + 1},
-                                       .out_parent = {tree.parent.data(), 1, budget + 1, budget + 1},
-                                       .out_score = {tree.score.data(), 1, budget + 1, budget + 1},
-                                       .out_nodes = {&nodes, 1}},
-                                      stream));
-  CutToPrefix(tree, nodes);
-  return tree;
 }
 
 }  // namespace arborist::drafter

@@ -2,13 +2,15 @@
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
+#include <span>
 #include <string>
-#include <vector>
 
 #include "absl/status/statusor.h"
-#include "common/threads/thread_pool.h"
+#include "common/device/device.h"
 #include "common/weights/checkpoint.h"
+#include "drafter/context_pool.h"
+#include "drafter/draft_queue.h"
+#include "drafter/draft_round.h"
 #include "drafter/model/dflash_model.h"
 #include "drafter/proposer.h"
 #include "kernels/kernel_set.h"
@@ -23,14 +25,22 @@ struct DFlashOptions {
   int32_t context_window = 4096;
   // Positions served, at most; 0 = the drafter's own max_position_embeddings.
   int32_t max_positions = 0;
+  // On a GPU: contexts that have memory there, and sequences that are drafted together at most.
+  int max_sequences = 64;
+  int max_together = 32;
 };
 
 // Trees from a DFlash drafter: one forward pass gives candidates for every depth, the best-first builder
-// makes the tree. Many contexts share one model: calls are serialised here, so contexts may live on any
-// thread. The proposer outlives its contexts.
+// makes the tree. Many contexts share one model, and may live on any thread: on the CPU their calls take
+// turns, on a GPU those that wait are drafted together. The proposer outlives its contexts.
 class DFlashProposer : public Proposer {
  public:
-  // `kernels` and `threads` outlive the proposer; nobody else uses `threads` during a call.
+  // `kernels` (the device's column) and `device` outlive the proposer; nobody else uses the device during a
+  // call. Everything that a round needs is allocated and recorded here.
+  static absl::StatusOr<std::unique_ptr<DFlashProposer>> Create(const DFlashOptions& options,
+                                                                const kernels::KernelSet& kernels,
+                                                                Device& device);
+  // On the CPU, with these threads.
   static absl::StatusOr<std::unique_ptr<DFlashProposer>> Create(const DFlashOptions& options,
                                                                 const kernels::KernelSet& kernels,
                                                                 ThreadPool& threads);
@@ -45,30 +55,22 @@ class DFlashProposer : public Proposer {
 
  private:
   friend class DFlashContext;
-  DFlashProposer(const kernels::KernelSet& kernels, ThreadPool& threads)
-      : kernels_(kernels), threads_(threads) {}
-
-  // Features are bf16 rows of neighbouring positions.
-  absl::Status AppendContext(int32_t first_position, int32_t rows, std::span<const BFloat16> features,
+  DFlashProposer() = default;
+  absl::Status MakeRound(const DFlashOptions& options, DFlashSettings settings, DFlashWeights weights,
+                         const kernels::KernelSet& kernels, Device& device);
+  ContextCache NewCache(int64_t first_row);
+  // Features are bf16 rows of neighbouring positions; now, in turn with the rounds of others.
+  absl::Status WriteFeatures(int32_t first_position, int32_t rows, std::span<const BFloat16> features,
                              ContextCache& cache);
-  absl::StatusOr<TokenTree> Propose(const ProposeArgs& args, TokenId root, int32_t position,
-                                    const ContextView& context);
-  absl::StatusOr<TokenTree> BuildTree(const ProposeArgs& args, TokenId root, int32_t position,
-                                      View2<const float> logits);
 
-  const kernels::KernelSet& kernels_;
-  ThreadPool& threads_;
+  std::unique_ptr<Device> own_device_;
   Checkpoint drafter_, target_;  // keep the weights mapped
   std::string projection_hash_;
-  float beta_ = 1;
   int32_t window_ = 0;
-
-  std::mutex mutex_;  // guards the model's scratch and everything below
   std::unique_ptr<DFlashModel> model_;
-  std::vector<float> features_;     // [kContextChunk, hidden]
-  std::vector<std::byte> scratch_;  // of top_k_log_prob, [block - 1, vocabulary]
-  std::vector<TokenId> candidate_;  // [block - 1, kMaxCandidates]
-  std::vector<float> log_prob_;     // [block - 1, kMaxCandidates]
+  std::unique_ptr<ContextPool> pool_;  // null on the CPU, where contexts own their memory
+  std::unique_ptr<DraftRound> round_;
+  std::unique_ptr<DraftQueue> queue_;
 };
 
 }  // namespace arborist::drafter

@@ -6,6 +6,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
+#include "common/device/device.h"
 #include "common/rpc/protocol.h"
 #include "common/rpc/run_service.h"
 #include "common/rpc/server.h"
@@ -14,25 +15,34 @@
 #include "drafter/dflash_proposer.h"
 #include "drafter/ngram_proposer.h"
 #include "drafter/service.h"
+#include "kernels/backend.h"
 
 namespace arborist::drafter {
 namespace {
 
-absl::StatusOr<std::unique_ptr<Proposer>> MakeProposer(const Config& config, ThreadPool& threads) {
+// The n-gram proposer computes on the host and opens no device.
+absl::StatusOr<std::unique_ptr<Proposer>> MakeProposer(const Config& config, ThreadPool& threads,
+                                                       std::unique_ptr<Device>& device) {
   if (config.proposer == ProposerKind::kNgram) {
     return NgramProposer::Create(NgramOptions());
   }
+  ASSIGN_OR_RETURN(device, OpenDevice(config.device, threads));
   DFlashOptions options;
   options.drafter_directory = config.model;
   options.target_directory = config.target;
   options.beta = config.score_scale;
-  return DFlashProposer::Create(options, kernels::CpuKernels(), threads);
+  options.max_sequences = config.max_sequences;
+  ASSIGN_OR_RETURN(std::unique_ptr<DFlashProposer> proposer,
+                   DFlashProposer::Create(options, kernels::KernelsFor(device->kind()), *device));
+  std::fprintf(stderr, "drafter: %s", MemoryTable(*device).c_str());
+  return proposer;
 }
 
 absl::Status Serve(const Config& config, TerminationSignal& signal) {
   // In this order, so that each outlives what uses it.
   ThreadPool threads(config.threads);
-  ASSIGN_OR_RETURN(const std::unique_ptr<Proposer> proposer, MakeProposer(config, threads));
+  std::unique_ptr<Device> device;
+  ASSIGN_OR_RETURN(const std::unique_ptr<Proposer> proposer, MakeProposer(config, threads, device));
   DrafterServiceOptions options;
   options.proposer_name = config.proposer == ProposerKind::kNgram ? "ngram" : "dflash";
   options.verifier_address = config.verifier;

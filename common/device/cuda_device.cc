@@ -34,7 +34,11 @@ class CudaDevice final : public Device {
 
   DeviceKind kind() const override { return DeviceKind::kCuda; }
   std::string name() const override { return name_; }
-  StreamView stream() const override { return {.threads = nullptr, .cuda_stream = stream_}; }
+  // Launches go to the device that is current on the calling thread.
+  StreamView stream() const override {
+    cudaSetDevice(index_);
+    return {.threads = nullptr, .cuda_stream = stream_};
+  }
 
   absl::StatusOr<DeviceMemory> Allocate(size_t bytes, absl::string_view what) override {
     RETURN_IF_ERROR(Use());

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
 #include <vector>
 
 #include "common/base/status_macros.h"
@@ -33,19 +34,19 @@ absl::Status Run(const std::string& drafter, const std::string& target, int thre
   RETURN_IF_ERROR(LoadDrafterTensors(own, settings, weights));
   RETURN_IF_ERROR(LoadTargetTensors(lender, settings, weights));
   ThreadPool pool(threads);
-  const StreamView stream{.threads = &pool};
-  DFlashModel model(settings, weights, kernels::CpuKernels());
+  const std::unique_ptr<Device> device = OpenCpuDevice(pool);
+  ASSIGN_OR_RETURN(const std::unique_ptr<DFlashModel> model,
+                   DFlashModel::Create(settings, weights, {}, kernels::CpuKernels(), *device));
   ContextCache cache(static_cast<int64_t>(settings.layers.size()), settings.kv_width(), context, context);
   const std::vector<float> features(context * settings.hidden, 0.5f);
   const double append = MedianSeconds([&] {
-    (void)model.AppendContext(0, {features.data(), context, settings.hidden, settings.hidden}, cache, stream);
+    (void)model->AppendContext(0, {features.data(), context, settings.hidden, settings.hidden}, cache);
   });
   const double draft = MedianSeconds([&] {
-    (void)model.DraftBlock({.bonus = TokenId{1},
-                            .position = context,
-                            .context = cache.View(0, context),
-                            .depths = settings.block - 1},
-                           stream);
+    (void)model->DraftBlock({.bonus = TokenId{1},
+                             .position = context,
+                             .context = cache.View(0, context),
+                             .depths = settings.block - 1});
   });
   std::printf("%d threads, context %d: block of %d in %.3f ms; context row %.1f us\n", threads, context,
               settings.block, draft * 1e3, append / context * 1e6);

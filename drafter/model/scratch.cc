@@ -1,27 +1,46 @@
 #include "drafter/model/scratch.h"
 
 #include <algorithm>
+#include <utility>
+
+#include "common/base/status_macros.h"
+#include "kernels/block_attention_gqa/block_attention_gqa.h"
 
 namespace arborist::drafter {
 
-Scratch::Scratch(const DFlashSettings& settings) {
-  const size_t block = settings.block;
-  const size_t rows = std::max<size_t>(block, kContextChunk);
-  token.resize(block);
-  position.resize(rows);
-  context_begin.resize(block);
-  block_begin.resize(block);
-  block_end.resize(block);
-  residual.resize(block * settings.hidden);
-  normed.resize(rows * settings.hidden);
-  added.resize(block * settings.hidden);
-  query.resize(block * settings.query_width());
-  key.resize(block * settings.kv_width());
-  value.resize(block * settings.kv_width());
-  attention.resize(block * settings.query_width());
-  gate.resize(block * settings.intermediate);
-  up.resize(block * settings.intermediate);
-  logits.resize((block - 1) * settings.vocabulary);
+absl::StatusOr<Scratch> Scratch::Allocate(const DFlashSettings& settings, const PassLimits& limits,
+                                          Device& device) {
+  const bool splits_wanted = device.kind() == DeviceKind::kCuda;
+  Scratch scratch;
+  Carver counter(nullptr);
+  scratch.Carve(settings, limits, splits_wanted, counter);
+  ASSIGN_OR_RETURN(scratch.memory, device.Allocate(counter.bytes(), "drafter activations"));
+  Carver carver(scratch.memory.data());
+  scratch.Carve(settings, limits, splits_wanted, carver);
+  return scratch;
+}
+
+void Scratch::Carve(const DFlashSettings& s, const PassLimits& limits, bool splits_wanted, Carver& carver) {
+  const int64_t rows = limits.streams * s.block, all = rows + limits.append_rows;
+  residual = carver.Take<float>(rows * s.hidden);
+  normed = carver.Take<float>(std::max<int64_t>(all, kContextChunk) * s.hidden);
+  added = carver.Take<float>(rows * s.hidden);
+  query = carver.Take<float>(rows * s.query_width());
+  key = carver.Take<float>(all * s.kv_width());
+  value = carver.Take<float>(all * s.kv_width());
+  attention = carver.Take<float>(rows * s.query_width());
+  gate = carver.Take<float>(rows * s.intermediate);
+  up = carver.Take<float>(rows * s.intermediate);
+  logits = carver.Take<float>(limits.streams * (s.block - 1) * s.vocabulary);
+  if (splits_wanted) {
+    kernels::BlockAttentionGqaArgs attention_shape;
+    attention_shape.query = {nullptr, rows, s.heads, s.head_dim};
+    attention_shape.block_key = {nullptr, rows, s.kv_heads, s.head_dim};
+    attention_shape.block = s.block;
+    attention_shape.max_context = limits.max_context;
+    splits_bytes = kernels::BlockAttentionGqaScratchBytes(attention_shape);
+    splits = carver.Take<std::byte>(static_cast<int64_t>(splits_bytes));
+  }
 }
 
 }  // namespace arborist::drafter

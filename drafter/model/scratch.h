@@ -1,9 +1,11 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
-#include <vector>
 
-#include "common/base/ids.h"
+#include "absl/status/statusor.h"
+#include "common/device/device.h"
+#include "drafter/model/carver.h"
 #include "drafter/model/dflash_config.h"
 
 namespace arborist::drafter {
@@ -11,21 +13,36 @@ namespace arborist::drafter {
 // Context rows that are projected together.
 inline constexpr int32_t kContextChunk = 64;
 
-// Every activation of one forward pass, allocated once.
-struct Scratch {
-  explicit Scratch(const DFlashSettings& settings);
+// How large a model's passes get.
+struct PassLimits {
+  int64_t streams = 1;
+  int64_t append_rows = 0;  // of a pass
+  // Context rows that a stream may see, as far as the device's launches are concerned.
+  int64_t max_context = 0;
+};
 
-  std::vector<TokenId> token;                                  // [block]
-  std::vector<int32_t> position;                               // [max(block, kContextChunk)]
-  std::vector<int32_t> context_begin, block_begin, block_end;  // [block]
-  std::vector<float> residual;                                 // [block, hidden]
-  std::vector<float> normed;                                   // [max(block, kContextChunk), hidden]
-  std::vector<float> added;       // [block, hidden]: what attention or MLP adds to the residual
-  std::vector<float> query;       // [block, heads, head_dim]
-  std::vector<float> key, value;  // [block, kv_heads, head_dim]
-  std::vector<float> attention;   // [block, heads, head_dim]
-  std::vector<float> gate, up;    // [block, intermediate]
-  std::vector<float> logits;      // [block - 1, vocabulary]
+// Every activation of one forward pass, in a device's memory, allocated once. Rows are those of all streams'
+// blocks; rows of features follow where `all` rows are said.
+struct Scratch {
+  static absl::StatusOr<Scratch> Allocate(const DFlashSettings& settings, const PassLimits& limits,
+                                          Device& device);
+
+  float* residual = nullptr;   // [rows, hidden]
+  float* normed = nullptr;     // [max(all, kContextChunk), hidden]
+  float* added = nullptr;      // [rows, hidden]: what attention or MLP adds to the residual; the head's input
+  float* query = nullptr;      // [rows, heads, head_dim]
+  float* key = nullptr;        // [all, kv_heads, head_dim]
+  float* value = nullptr;      // [all, kv_heads, head_dim]
+  float* attention = nullptr;  // [rows, heads, head_dim]
+  float* gate = nullptr;       // [rows, intermediate]
+  float* up = nullptr;         // [rows, intermediate]
+  float* logits = nullptr;     // [streams * (block - 1), vocabulary]
+  void* splits = nullptr;      // of block_attention_gqa, on CUDA
+  size_t splits_bytes = 0;
+  DeviceMemory memory;
+
+ private:
+  void Carve(const DFlashSettings& settings, const PassLimits& limits, bool splits_wanted, Carver& carver);
 };
 
 }  // namespace arborist::drafter

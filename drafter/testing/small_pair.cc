@@ -31,7 +31,10 @@ SmallPair::SmallPair(const std::string& golden) : golden_(golden), threads_(std:
     features_.push_back(ToBFloat16(normal(random)));
   }
   proposer_ = NewProposer({});
-  model_ = std::make_unique<DFlashModel>(s, golden_.weights, kernels::CpuKernels());
+  device_ = OpenCpuDevice(*threads_);
+  auto model = DFlashModel::Create(s, golden_.weights, {}, kernels::CpuKernels(), *device_);
+  Check(model.ok(), std::string(model.status().message()));
+  model_ = *std::move(model);
 }
 
 std::unique_ptr<DFlashProposer> SmallPair::NewProposer(DFlashOptions options) const {
@@ -61,15 +64,12 @@ View2<const float> SmallPair::Logits(int length) const {
   for (const BFloat16 value : Features(0, length - 1)) {
     rows.push_back(ToFloat(value));
   }
-  const StreamView stream{.threads = threads_.get()};
   ContextCache cache(static_cast<int64_t>(s.layers.size()), s.kv_width(), kLength, kLength);
-  Check(model_->AppendContext(0, {rows.data(), length - 1, s.hidden, s.hidden}, cache, stream).ok(),
-        "rows fit");
+  Check(model_->AppendContext(0, {rows.data(), length - 1, s.hidden, s.hidden}, cache).ok(), "rows fit");
   auto logits = model_->DraftBlock({.bonus = tokens_[length - 1],
                                     .position = length - 1,
                                     .context = cache.View(0, length - 1),
-                                    .depths = s.block - 1},
-                                   stream);
+                                    .depths = s.block - 1});
   Check(logits.ok(), std::string(logits.status().message()));
   return *logits;
 }

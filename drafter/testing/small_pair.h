@@ -49,6 +49,7 @@ class SmallPair {
   std::vector<TokenId> tokens_;
   std::vector<BFloat16> features_;
   std::unique_ptr<ThreadPool> threads_;
+  std::unique_ptr<Device> device_;
   mutable std::vector<std::unique_ptr<ThreadPool>> more_threads_;
   std::unique_ptr<DFlashProposer> proposer_;
   std::unique_ptr<DFlashModel> model_;

@@ -101,20 +101,19 @@ class PairGoldenTest : public ::testing::TestWithParam<int> {
   // Logits of the seven positions after the first continuation token.
   View2<const float> Draft(const std::vector<float>& features) {
     const int32_t rows = static_cast<int32_t>(prompt_.size());
-    model_ = std::make_unique<drafter::DFlashModel>(settings_, weights_, kernels_);
+    model_ = Must(drafter::DFlashModel::Create(settings_, weights_, {}, kernels_, *device_));
     drafter::ContextCache cache(static_cast<int64_t>(settings_.layers.size()), settings_.kv_width(), rows,
                                 rows);
-    Must(model_->AppendContext(0, {features.data(), rows, settings_.hidden, settings_.hidden}, cache,
-                               stream_));
+    Must(model_->AppendContext(0, {features.data(), rows, settings_.hidden, settings_.hidden}, cache));
     return Must(model_->DraftBlock(
-        {.bonus = bonus_, .position = rows, .context = cache.View(0, rows), .depths = settings_.block - 1},
-        stream_));
+        {.bonus = bonus_, .position = rows, .context = cache.View(0, rows), .depths = settings_.block - 1}));
   }
 
   const std::string pair_ = Root() + "/deploy/models/arborist-tiny";
   const kernels::KernelSet& kernels_ = kernels::CpuKernels();
   ThreadPool threads_{2};
   const StreamView stream_{.threads = &threads_};
+  const std::unique_ptr<Device> device_ = OpenCpuDevice(threads_);
   SafetensorsFile golden_;
   Projection projection_;
   Checkpoint target_;

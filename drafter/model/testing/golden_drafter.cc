@@ -18,6 +18,7 @@ T Must(absl::StatusOr<T> value) {
   Check(value.ok(), std::string(value.status().message()));
   return *std::move(value);
 }
+void Must(const absl::Status& status) { Check(status.ok(), std::string(status.message())); }
 
 std::string SourceDirectory() {
   const char* directory = std::getenv("ARBORIST_SOURCE_DIR");
@@ -45,13 +46,35 @@ std::vector<float> LogSoftmax(View2<const float> logits) {
   return out;
 }
 
-void Append(std::vector<float>& out, View2<const float> rows) {
+std::vector<float> Fetch(Device& device, View2<const float> rows) {
+  std::vector<float> out(rows.rows * rows.columns);
   for (int64_t r = 0; r < rows.rows; ++r) {
-    out.insert(out.end(), rows.row(r), rows.row(r) + rows.columns);
+    Must(device.Copy(out.data() + r * rows.columns, rows.row(r), rows.columns * sizeof(float)));
   }
+  Must(device.Synchronize());
+  return out;
 }
 
-// Keys and values of all layers, the block's rows of an earlier round before those of `view`.
+void Append(std::vector<float>& out, const std::vector<float>& rows) {
+  out.insert(out.end(), rows.begin(), rows.end());
+}
+
+// Rows of floats in a device's memory.
+struct Uploaded {
+  DeviceMemory memory;
+  int64_t columns;
+
+  Uploaded(Device& device, const std::vector<float>& rows, int64_t columns)
+      : memory(Must(device.Allocate(rows.size() * sizeof(float), "test data"))), columns(columns) {
+    Must(device.Copy(memory.data(), rows.data(), memory.bytes()));
+    Must(device.Synchronize());
+  }
+  View2<const float> Rows(int64_t begin, int64_t end) const {
+    return {memory.As<float>() + begin * columns, end - begin, columns, columns};
+  }
+};
+
+// Keys and values of all layers, the block's rows of an earlier round before those of `view`. On the CPU.
 struct ContextWithBlock {
   std::vector<float> memory;
   ContextView view;
@@ -61,12 +84,13 @@ struct ContextWithBlock {
     const int64_t block = static_cast<int64_t>(block_planes[0].size()) / row_width;
     const int64_t rows = block + context.rows;
     for (size_t plane = 0; plane < block_planes.size(); ++plane) {
-      const float* old = context.data + static_cast<int64_t>(plane) * context.plane_stride;
+      const float* old = context.planes.data + static_cast<int64_t>(plane) * context.planes.plane_stride +
+                         context.first_row * row_width;
       memory.insert(memory.end(), block_planes[plane].begin(), block_planes[plane].end());
       memory.insert(memory.end(), old, old + context.rows * row_width);
     }
-    view = {.data = memory.data(),
-            .plane_stride = rows * row_width,
+    view = {.planes = {.data = memory.data(), .plane_stride = rows * row_width, .rows = rows},
+            .first_row = 0,
             .first_position = context.first_position - static_cast<int32_t>(block),
             .rows = rows};
   }
@@ -79,8 +103,7 @@ GoldenDrafter::GoldenDrafter(const std::string& name)
       settings(Must(ReadDFlashConfig(directory))),
       projection(Must(LoadProjection(directory))),
       file(Must(SafetensorsFile::Open(directory + "/golden.safetensors"))) {
-  const absl::Status loaded = LoadDrafterTensors(projection.checkpoint, settings, weights);
-  Check(loaded.ok(), std::string(loaded.message()));
+  Must(LoadDrafterTensors(projection.checkpoint, settings, weights));
   weights.embedding = MatrixOf(file, "embed");
   weights.head = MatrixOf(file, "lm_head");
   settings.max_positions = 128;  // enough for every golden; long rotary tables take longer than the rest
@@ -101,43 +124,45 @@ std::vector<float> GoldenDrafter::Read(const std::string& name) const {
 GoldenRun RunRounds(const GoldenDrafter& golden, const DFlashSettings& settings, const DFlashWeights& weights,
                     const kernels::KernelSet& kernels, const RunOptions& options) {
   ThreadPool threads(2);
-  const StreamView stream{.threads = &threads};
-  DFlashModel model(settings, weights, kernels);
-  ContextCache cache(static_cast<int64_t>(settings.layers.size()), settings.kv_width(), golden.start[1],
-                     golden.start[1]);
-  const std::vector<float>& context = options.context != nullptr ? *options.context : golden.context;
+  const std::unique_ptr<Device> cpu = OpenCpuDevice(threads);
+  Device& device = options.device != nullptr ? *options.device : *cpu;
+  const int64_t layers = static_cast<int64_t>(settings.layers.size()), width = settings.kv_width();
+  const int32_t most = golden.start[1];
+  const auto model = Must(DFlashModel::Create(settings, weights, {.max_context = most}, kernels, device));
+  const DeviceMemory planes =
+      Must(device.Allocate(2 * layers * most * width * sizeof(float), "test context"));
+  ContextCache cache(layers, width, most, most,
+                     {.data = planes.As<float>(), .plane_stride = most * width, .rows = most}, 0, device);
+  const Uploaded context(device, options.context != nullptr ? *options.context : golden.context,
+                         settings.hidden);
   std::vector<std::vector<float>> block_planes;
   GoldenRun run;
   int32_t rows = 0;
   for (int round = 0; round < 2; ++round) {
     const int32_t wanted = round == 0 || options.context_grows ? golden.start[round] : rows;
-    const absl::Status appended = model.AppendContext(
-        rows, {context.data() + rows * settings.hidden, wanted - rows, settings.hidden, settings.hidden},
-        cache, stream);
-    Check(appended.ok(), std::string(appended.message()));
+    Must(model->AppendContext(rows, context.Rows(rows, wanted), cache));
     rows = wanted;
     ContextView view = cache.View(0, rows);
     std::unique_ptr<ContextWithBlock> longer;
     if (round == 1 && options.block_kept) {
-      longer = std::make_unique<ContextWithBlock>(block_planes, view, settings.kv_width());
+      longer = std::make_unique<ContextWithBlock>(block_planes, view, width);
       view = longer->view;
     }
     const auto observe = [&](const LayerTrace& trace) {
-      Append(run.layer_hidden, trace.residual);
-      for (const View2<const float>& plane : {trace.block_key, trace.block_value}) {
-        Append(block_planes.emplace_back(), plane);
-      }
+      Append(run.layer_hidden, Fetch(device, trace.residual));
+      block_planes.push_back(Fetch(device, trace.block_key));
+      block_planes.push_back(Fetch(device, trace.block_value));
     };
     block_planes.clear();
     const View2<const float> logits =
-        Must(model.DraftBlock({.bonus = golden.bonus[round],
-                               .position = golden.start[round] + options.position_offset,
-                               .context = view,
-                               .depths = settings.block - 1},
-                              stream, observe));
-    Append(run.block_hidden, model.block_hidden());
-    const std::vector<float> log_probs = LogSoftmax(logits);
-    run.log_probs.insert(run.log_probs.end(), log_probs.begin(), log_probs.end());
+        Must(model->DraftBlock({.bonus = golden.bonus[round],
+                                .position = golden.start[round] + options.position_offset,
+                                .context = view,
+                                .depths = settings.block - 1},
+                               observe));
+    Append(run.block_hidden, Fetch(device, model->block_hidden()));
+    const std::vector<float> fetched = Fetch(device, logits);
+    Append(run.log_probs, LogSoftmax({fetched.data(), logits.rows, logits.columns, logits.columns}));
   }
   return run;
 }

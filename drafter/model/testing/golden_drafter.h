@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "common/base/ids.h"
+#include "common/device/device.h"
 #include "common/projection/projection.h"
 #include "common/threads/thread_pool.h"
 #include "common/weights/safetensors.h"
@@ -39,6 +40,7 @@ struct RunOptions {
   bool context_grows = true;                    // between the rounds
   bool block_kept = false;  // round 1 sees the keys of round 0's block (no sliding layers)
   int32_t position_offset = 0;
+  Device* device = nullptr;  // null: the CPU, two threads
 };
 
 struct GoldenRun {
