@@ -2,6 +2,7 @@
 // goal of 1.3 times their floor; small ones stand beside the empty launch.
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <numeric>
 #include <random>
 #include <string>
@@ -28,9 +29,10 @@ std::string Shape(int64_t rows, const std::string& rest) { return std::to_string
 
 class RowsBench {
  public:
-  RowsBench(int argc, char** argv) : bench_(argc, argv), pool_bytes_(size_t{6} << 30) {
+  RowsBench(int argc, char** argv) : bench_(argc, argv), pool_bytes_(size_t{3} << 30) {
     if (bench_.has_device()) {
-      pool_ = static_cast<char*>(bench_.Memory(pool_bytes_));
+      inputs_ = static_cast<char*>(bench_.Memory(pool_bytes_));
+      outputs_ = static_cast<char*>(bench_.Memory(pool_bytes_));
     }
   }
 
@@ -55,12 +57,20 @@ class RowsBench {
   }
 
  private:
-  // Memory for set i of `bytes` each: sets follow one another around the pool.
+  // Memory for set i of `bytes` each: sets follow one another around a pool. Inputs are only read, so that
+  // they stay about normal: a division of zeros or subnormals would take longer.
   template <typename T>
-  T* Part(int i, double bytes, int64_t at) const {
+  T* Place(char* pool, int i, double bytes, int64_t at) const {
     const auto stride = (static_cast<size_t>(bytes) + 1023) / 1024 * 1024;
-    const size_t places = pool_bytes_ / stride - 1;
-    return reinterpret_cast<T*>(pool_ + (static_cast<size_t>(i) % places) * stride + at);
+    return reinterpret_cast<T*>(pool + static_cast<size_t>(i) % (pool_bytes_ / stride) * stride + at);
+  }
+  template <typename T>
+  const T* Input(int i, double bytes, int64_t at = 0) const {
+    return Place<const T>(inputs_, i, bytes, at);
+  }
+  template <typename T>
+  T* Output(int i, double bytes) const {
+    return Place<T>(outputs_, i, bytes, 0);
   }
 
   void Time(const std::string& kernel, const std::string& shape, double bytes, double set_bytes,
@@ -81,9 +91,9 @@ class RowsBench {
     const double bytes = 8.0 * rows * columns;
     const auto* weight = static_cast<float*>(bench_.Memory(columns * 4, 0));
     Time("rms_norm", Shape(rows, std::to_string(columns)), bytes, bytes, [&](int i) {
-      return cuda::RmsNorm({.x = {Part<float>(i, bytes, 0), rows, columns, columns},
+      return cuda::RmsNorm({.x = {Input<float>(i, bytes / 2), rows, columns, columns},
                             .weight = {weight, columns},
-                            .out = {Part<float>(i, bytes, rows * columns * 4), rows, columns, columns},
+                            .out = {Output<float>(i, bytes / 2), rows, columns, columns},
                             .epsilon = 1e-6f},
                            bench_.stream());
     });
@@ -105,7 +115,7 @@ class RowsBench {
     const int32_t* position = bench_.Upload(positions);
     const double bytes = 8.0 * rows * heads * dim, spread = 4.0 * rows * heads * head_stride;
     Time("rope", Shape(rows, what), bytes, bytes / 2, [&](int i) {
-      return cuda::Rope({.x = Part<float>(i, spread, 0),
+      return cuda::Rope({.x = Output<float>(i, spread),
                          .row_stride = heads * head_stride,
                          .head_stride = head_stride,
                          .heads = heads,
@@ -124,9 +134,9 @@ class RowsBench {
     const double bytes = 12.0 * rows * kIntermediate;
     const int64_t part = rows * kIntermediate * 4;
     Time("silu_mul", Shape(rows, std::to_string(kIntermediate)), bytes, bytes, [&](int i) {
-      return cuda::SiluMul({.gate = {Part<float>(i, bytes, 0), rows, kIntermediate, kIntermediate},
-                            .up = {Part<float>(i, bytes, part), rows, kIntermediate, kIntermediate},
-                            .out = {Part<float>(i, bytes, 2 * part), rows, kIntermediate, kIntermediate}},
+      return cuda::SiluMul({.gate = {Input<float>(i, 2 * part), rows, kIntermediate, kIntermediate},
+                            .up = {Input<float>(i, 2 * part, part), rows, kIntermediate, kIntermediate},
+                            .out = {Output<float>(i, part), rows, kIntermediate, kIntermediate}},
                            bench_.stream());
     });
   }
@@ -149,7 +159,7 @@ class RowsBench {
     Time("embedding_lookup", Shape(rows, "7168 of bf16"), bytes, bytes, [&](int i) {
       return cuda::EmbeddingLookup({.token = {tokens + i * rows, rows},
                                     .table = {table_, DType::kBF16, kVocabulary, kHidden},
-                                    .out = {Part<float>(i, bytes, 0), rows, kHidden, kHidden}},
+                                    .out = {Output<float>(i, bytes * 2 / 3), rows, kHidden, kHidden}},
                                    bench_.stream());
     });
   }
@@ -160,8 +170,8 @@ class RowsBench {
     }
     const double bytes = 12.0 * rows * kHidden;
     Time("add_rows", Shape(rows, std::to_string(kHidden)), bytes, bytes, [&](int i) {
-      return cuda::AddRows({.from = {Part<float>(i, bytes, 0), rows, kHidden, kHidden},
-                            .into = {Part<float>(i, bytes, rows * kHidden * 4), rows, kHidden, kHidden}},
+      return cuda::AddRows({.from = {Input<float>(i, bytes / 3), rows, kHidden, kHidden},
+                            .into = {Output<float>(i, bytes / 3), rows, kHidden, kHidden}},
                            bench_.stream());
     });
   }
@@ -180,7 +190,7 @@ class RowsBench {
     const double bytes = static_cast<double>(kLayers) * rows * (source + kRowBytes);
     const double floor = bytes / kFloorBandwidth * 1e6;
     const double microseconds = kLayers * bench_.MedianMicroseconds(kLayers, [&](int i) {
-      return cuda::KvAppend({.rows = Part<char>(i, rows * source, 0),
+      return cuda::KvAppend({.rows = Input<char>(i, rows * source),
                              .source_stride_bytes = source,
                              .slot = {slot, rows},
                              .plane = planes_ + i * kSlots * kRowBytes,
@@ -205,10 +215,10 @@ class RowsBench {
     std::vector<void*> plane;
     std::vector<int64_t> width;
     for (int64_t layer = 0; layer < kLayers; ++layer) {
-      plane.push_back(pool_ + layer * kSlots * kRowBytes);
+      plane.push_back(outputs_ + layer * kSlots * kRowBytes);
       width.push_back(kRowBytes);
     }
-    plane.push_back(pool_ + kLayers * kSlots * kRowBytes);
+    plane.push_back(outputs_ + kLayers * kSlots * kRowBytes);
     width.push_back(kFeatureBytes);
     void* const* planes = bench_.Upload(plane);
     const int64_t* widths = bench_.Upload(width);
@@ -221,7 +231,7 @@ class RowsBench {
       to.insert(to.end(), slots.begin() + moves, slots.end());
     }
     const int32_t *froms = bench_.Upload(from), *tos = bench_.Upload(to);
-    Time("kv_compact", Shape(moves, "moves in 61 x 1152 B + 14336 B"), bytes, bytes, [&](int i) {
+    Time("kv_compact", std::to_string(moves) + " moves in 61 x 1152 B + 14336 B", bytes, bytes, [&](int i) {
       return cuda::KvCompact({.plane = {planes, kLayers + 1},
                               .row_bytes = {widths, kLayers + 1},
                               .max_row_bytes = kFeatureBytes,
@@ -243,7 +253,8 @@ class RowsBench {
 
   CudaBench bench_;
   size_t pool_bytes_;
-  char* pool_ = nullptr;
+  char* inputs_ = nullptr;
+  char* outputs_ = nullptr;
   char* planes_ = nullptr;
   void* table_ = nullptr;
   float* angles_ = nullptr;

@@ -7,23 +7,24 @@
 #include "kernels/kv_compact/kv_compact.h"
 
 // Moves go along rows, so columns do not depend on one another: a block takes some columns of one plane,
-// reads them for all moves into registers, waits for its threads, and writes. Nothing else has to be kept.
+// reads them for all moves into shared memory, waits for its threads, and writes. Nothing else has to be
+// kept.
 namespace arborist::kernels::cuda {
 namespace {
 
-constexpr int kThreads = 256;
-constexpr int kHeld = 8;  // units a thread has in registers
-constexpr int kBlocksPerProcessor = 4;
-static_assert(kMaxCompactMoves <= 2 * kThreads && kMaxCompactPlanes <= kThreads);
+constexpr int kThreads = 512;
+constexpr int kStageUnits = 4096;  // of at most 16 bytes
+constexpr int kStageBytes = kStageUnits * 16;
+constexpr int kBlocksPerProcessor = 3;  // what shared memory holds on the largest
+static_assert(kMaxCompactMoves <= kThreads && kMaxCompactPlanes <= kThreads);
+static_assert(kMaxCompactMoves * 8 <= kStageUnits);
 
-struct Move {
-  int32_t from;
-  int32_t to;
-};
-
-struct Shared {
-  Move move[kMaxCompactMoves];
+struct Work {
   int moves;
+  int32_t from[kMaxCompactMoves];
+  int32_t to[kMaxCompactMoves];
+  void* plane[kMaxCompactPlanes];
+  int64_t row_bytes[kMaxCompactPlanes];
   int32_t chunk_end[kThreads];  // [planes] chunks of this plane and those before it
   int32_t warp_sum[kThreads / 32];
 };
@@ -34,105 +35,122 @@ __device__ int UnitBytes(const void* plane, int64_t row_bytes) {
   return both % 16 == 0 ? 16 : both % 4 == 0 ? 4 : 1;
 }
 
-// The moves that happen, in any order.
-__device__ void ListMoves(const KvCompactArgs& args, Shared& shared) {
-  if (threadIdx.x == 0) {
-    shared.moves = 0;
-  }
-  __syncthreads();
-  for (int64_t i = threadIdx.x; i < args.from.size; i += kThreads) {
-    const Move move = {args.from[i], args.to[i]};
-    if (move.from >= 0 && move.from < args.slots && move.to >= 0 && move.to < args.slots) {
-      shared.move[atomicAdd(&shared.moves, 1)] = move;
-    }
-  }
-  __syncthreads();
-}
-
-// chunk_end, a thread for each plane.
-__device__ void ListChunks(const KvCompactArgs& args, int log2_units, Shared& shared) {
-  int32_t end = 0;
-  if (threadIdx.x < args.plane.size) {
-    const int64_t row_bytes = args.row_bytes[threadIdx.x];
-    const int64_t chunk_bytes = int64_t{UnitBytes(args.plane[threadIdx.x], row_bytes)} << log2_units;
-    end = static_cast<int32_t>((row_bytes + chunk_bytes - 1) / chunk_bytes);
-  }
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+// Sums of `value` over the threads up to each.
+__device__ int32_t SumUpTo(int32_t value, int32_t* warp_sum) {
+  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
 #pragma unroll
   for (int step = 1; step < 32; step *= 2) {
-    const int32_t before = __shfl_up_sync(0xffffffffu, end, step);
-    end += lane >= step ? before : 0;
+    const int32_t before = __shfl_up_sync(0xffffffffu, value, step);
+    value += lane >= step ? before : 0;
   }
   if (lane == 31) {
-    shared.warp_sum[warp] = end;
+    warp_sum[warp] = value;
   }
   __syncthreads();
   for (int i = 0; i < warp; ++i) {
-    end += shared.warp_sum[i];
+    value += warp_sum[i];
   }
-  shared.chunk_end[threadIdx.x] = end;
-  __syncthreads();
+  return value;
 }
 
-// Units [first, first + 2^log2_units) of every moved row of a plane of `row_units` a row.
+// Lists the moves that happen, in any order, and the planes with their chunks of 2^log2_units units. Returns
+// log2_units: as many neighbouring units as the stage holds for all moves, at most 256 bytes of a row.
+__device__ int Plan(const KvCompactArgs& args, Work& work) {
+  const int t = static_cast<int>(threadIdx.x);
+  const int32_t from = t < args.from.size ? args.from[t] : -1, to = t < args.to.size ? args.to[t] : -1;
+  const bool has_plane = t < args.plane.size;
+  void* const plane = has_plane ? args.plane[t] : nullptr;
+  const int64_t row_bytes = has_plane ? args.row_bytes[t] : 0;
+  if (t == 0) {
+    work.moves = 0;
+  }
+  __syncthreads();
+  if (from >= 0 && from < args.slots && to >= 0 && to < args.slots) {
+    const int move = atomicAdd(&work.moves, 1);
+    work.from[move] = from;
+    work.to[move] = to;
+  }
+  if (has_plane) {
+    work.plane[t] = plane;
+    work.row_bytes[t] = row_bytes;
+  }
+  __syncthreads();
+  const int log2_units = work.moves * 16 <= kStageUnits ? 4 : 3;
+  const int64_t chunk_bytes = int64_t{UnitBytes(plane, row_bytes)} << log2_units;
+  work.chunk_end[t] =
+      SumUpTo(static_cast<int32_t>((row_bytes + chunk_bytes - 1) / chunk_bytes), work.warp_sum);
+  __syncthreads();
+  return log2_units;
+}
+
+// The plane whose chunks hold this one.
+__device__ int PlaneOf(int32_t chunk, int planes, const Work& work) {
+  int plane = 0;
+  for (int last = planes - 1; plane < last;) {
+    const int middle = (plane + last) / 2;
+    if (work.chunk_end[middle] > chunk) {
+      last = middle;
+    } else {
+      plane = middle + 1;
+    }
+  }
+  return plane;
+}
+
 template <typename Unit>
-__device__ void MoveChunk(void* plane, int64_t row_units, int64_t first, int log2_units,
-                          const Shared& shared) {
-  auto* units = static_cast<Unit*>(plane) + first;
-  const int64_t rest = row_units - first;
-  Unit held[kHeld];
-#pragma unroll
-  for (int i = 0; i < kHeld; ++i) {
-    const int item = static_cast<int>(threadIdx.x) + i * kThreads;
-    const int move = item >> log2_units, unit = item & ((1 << log2_units) - 1);
-    if (move < shared.moves && unit < rest) {
-      held[i] = units[shared.move[move].from * row_units + unit];
-    }
-  }
-  __syncthreads();
-#pragma unroll
-  for (int i = 0; i < kHeld; ++i) {
-    const int item = static_cast<int>(threadIdx.x) + i * kThreads;
-    const int move = item >> log2_units, unit = item & ((1 << log2_units) - 1);
-    if (move < shared.moves && unit < rest) {
-      units[shared.move[move].to * row_units + unit] = held[i];
-    }
+__device__ void CopyToStage(Unit* stage, const Unit* from) {
+  if constexpr (sizeof(Unit) == 16) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(
+                     static_cast<uint32_t>(__cvta_generic_to_shared(stage))),
+                 "l"(from)
+                 : "memory");
+  } else {
+    *stage = *from;
   }
 }
 
-__global__ void __launch_bounds__(kThreads, kBlocksPerProcessor) MoveRows(KvCompactArgs args) {
-  __shared__ Shared shared;
-  ListMoves(args, shared);
-  if (shared.moves == 0) {
-    return;
+// Units [first, first + 2^log2_units) of every moved row of a plane of `row_units` a row. A thread writes
+// what it read itself; it waits for the others because its `to` may be their `from`.
+template <typename Unit>
+__device__ void MoveChunk(void* plane, int64_t row_units, int64_t first, int log2_units, const Work& work,
+                          Unit* stage) {
+  const int64_t unit = first + (threadIdx.x & ((1u << log2_units) - 1));
+  auto* column = static_cast<Unit*>(plane) + unit;
+  const int moves = unit < row_units ? work.moves : 0;
+  const int first_move = static_cast<int>(threadIdx.x) >> log2_units, step = kThreads >> log2_units;
+  Unit* mine = stage + threadIdx.x;
+#pragma unroll 4
+  for (int move = first_move, i = 0; move < moves; move += step, i += kThreads) {
+    CopyToStage(mine + i, column + work.from[move] * row_units);
   }
-  // As many neighbouring units as the block can hold for all moves, at most 128 bytes.
-  const int log2_units = shared.moves * 8 <= kThreads * kHeld ? 3 : 2;
-  ListChunks(args, log2_units, shared);
+  asm volatile("cp.async.wait_all;" ::: "memory");
+  __syncthreads();
+#pragma unroll 4
+  for (int move = first_move, i = 0; move < moves; move += step, i += kThreads) {
+    column[work.to[move] * row_units] = mine[i];
+  }
+}
+
+__global__ void __launch_bounds__(kThreads) MoveRows(KvCompactArgs args) {
+  __shared__ Work work;
+  extern __shared__ uint4 stage[];
+  const int log2_units = Plan(args, work);
   const auto planes = static_cast<int>(args.plane.size);
-  for (int32_t chunk = static_cast<int32_t>(blockIdx.x); chunk < shared.chunk_end[planes - 1];
+  const int32_t chunks = work.moves == 0 ? 0 : work.chunk_end[planes - 1];
+  for (auto chunk = static_cast<int32_t>(blockIdx.x); chunk < chunks;
        chunk += static_cast<int32_t>(gridDim.x)) {
-    int p = 0;  // the first plane that ends behind the chunk
-    for (int after = planes - 1; p < after;) {
-      const int middle = (p + after) / 2;
-      if (shared.chunk_end[middle] > chunk) {
-        after = middle;
-      } else {
-        p = middle + 1;
-      }
-    }
-    const int64_t first = int64_t{chunk - (p == 0 ? 0 : shared.chunk_end[p - 1])} << log2_units;
-    void* plane = args.plane[p];
-    const int64_t row_bytes = args.row_bytes[p];
-    switch (UnitBytes(plane, row_bytes)) {
+    const int p = PlaneOf(chunk, planes, work);
+    const int64_t first = int64_t{chunk - (p == 0 ? 0 : work.chunk_end[p - 1])} << log2_units;
+    const int64_t row_bytes = work.row_bytes[p];
+    switch (UnitBytes(work.plane[p], row_bytes)) {
       case 16:
-        MoveChunk<uint4>(plane, row_bytes / 16, first, log2_units, shared);
+        MoveChunk(work.plane[p], row_bytes / 16, first, log2_units, work, stage);
         break;
       case 4:
-        MoveChunk<uint32_t>(plane, row_bytes / 4, first, log2_units, shared);
+        MoveChunk(work.plane[p], row_bytes / 4, first, log2_units, work, reinterpret_cast<uint32_t*>(stage));
         break;
       default:
-        MoveChunk<uint8_t>(plane, row_bytes, first, log2_units, shared);
+        MoveChunk(work.plane[p], row_bytes, first, log2_units, work, reinterpret_cast<uint8_t*>(stage));
     }
   }
 }
@@ -148,10 +166,13 @@ absl::Status KvCompact(const KvCompactArgs& args, StreamView stream) {
   RETURN_IF_ERROR(CudaStatus(cudaGetDevice(&device), "kv_compact"));
   RETURN_IF_ERROR(
       CudaStatus(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device), "kv_compact"));
-  // Chunks of 4 bytes, the smallest, bound their number.
-  const int64_t chunks = args.plane.size * ((args.max_row_bytes + 3) / 4);
+  RETURN_IF_ERROR(
+      CudaStatus(cudaFuncSetAttribute(MoveRows, cudaFuncAttributeMaxDynamicSharedMemorySize, kStageBytes),
+                 "kv_compact"));
+  // Chunks of 8 bytes, the smallest, bound their number.
+  const int64_t chunks = args.plane.size * ((args.max_row_bytes + 7) / 8);
   const auto blocks = static_cast<uint32_t>(std::min<int64_t>(chunks, processors * kBlocksPerProcessor));
-  MoveRows<<<blocks, kThreads, 0, static_cast<cudaStream_t>(stream.cuda_stream)>>>(args);
+  MoveRows<<<blocks, kThreads, kStageBytes, static_cast<cudaStream_t>(stream.cuda_stream)>>>(args);
   return LaunchStatus("kv_compact");
 }
 

@@ -127,7 +127,7 @@ TEST_F(KvCompactCudaTest, AnyNumberOfPlanesUpToTheMaximum) {
 TEST_F(KvCompactCudaTest, MovesToAndFromSlotsPastThePlanesAreSkipped) {
   const DeviceArray<uint8_t> bytes(std::vector<uint8_t>{0, 1, 2, 3});
   const DeviceArray<void*> plane({static_cast<void*>(bytes.data())});
-  const DeviceArray<int64_t> width({1});
+  const DeviceArray<int64_t> width(std::vector<int64_t>{1});
   const DeviceArray<int32_t> from({4, 2, 1 << 30, 3}), to({0, 1, 2, 4});
   ASSERT_TRUE(cuda::KvCompact({.plane = {plane.data(), 1},
                                .row_bytes = width.const_view(),
