@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <random>
 #include <string>
 #include <utility>
@@ -10,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "verifier/batch_builder.h"
+#include "verifier/model/batch_forward.h"
 
 namespace arborist::verifier {
 namespace {
@@ -37,6 +39,7 @@ class SelfTest {
         model_(model),
         cache_(cache),
         device_(device) {
+    capacity_.max_sequences = std::max(capacity_.max_sequences, kSequences);
     const int64_t most = std::min<int64_t>(max_context, cache.pool().free_pages() * kernels::kPageRows / 2);
     probe_ = static_cast<int>(std::clamp<int64_t>(most - 1, 0, kProbePosition));
     batch_.Reserve(capacity.max_rows, kSequences, capacity.max_pages_per_sequence);
@@ -60,8 +63,6 @@ class SelfTest {
   // The probe as the last of a chunk of `rows` rows; no logits.
   absl::StatusOr<RowResult> EndOfChunk(std::span<const int32_t> own, int rows);
   absl::StatusOr<RowResult> Forward(int row, int slot, bool logits);
-  // The batch, wherever the model wants it.
-  absl::StatusOr<ForwardResult> Compute();
   absl::Status Compare(const RowResult& alone, const RowResult& other, const std::string& where) const;
 
   StepCapacity capacity_;
@@ -74,6 +75,7 @@ class SelfTest {
   int probe_ = 0;
   std::vector<TokenId> own_;
   StepBatch batch_;
+  std::optional<BatchForward> forward_;
 };
 
 absl::Status SelfTest::FillPrefix(std::span<const int32_t> table) {
@@ -81,15 +83,13 @@ absl::Status SelfTest::FillPrefix(std::span<const int32_t> table) {
     const int rows = std::min(capacity_.max_rows, probe_ - first);
     batch_.Clear();
     AppendChunk(table, first, std::span(own_).subspan(first, rows), batch_);
-    RETURN_IF_ERROR(Compute().status());
+    RETURN_IF_ERROR(forward_->Run(batch_, cache_.planes()).status());
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<ForwardResult> SelfTest::Compute() { return model_.Forward(ViewOf(batch_), cache_.planes()); }
-
 absl::StatusOr<RowResult> SelfTest::Forward(int row, int slot, bool logits) {
-  ASSIGN_OR_RETURN(const ForwardResult forward, Compute());
+  ASSIGN_OR_RETURN(const ForwardResult forward, forward_->Run(batch_, cache_.planes()));
   RowResult result;
   const auto read = [this](const void* data, int64_t bytes, std::byte* out) {
     return device_.Copy(out, data, static_cast<size_t>(bytes));
@@ -161,6 +161,7 @@ absl::Status SelfTest::Compare(const RowResult& alone, const RowResult& other,
 }
 
 absl::Status SelfTest::Run() {
+  ASSIGN_OR_RETURN(forward_, BatchForward::Create(capacity_, model_, device_));
   SequencePages own = cache_.pool().NewSequence();
   if (!own.Resize(KvCache::PagesFor(probe_ + 1))) {
     return absl::InternalError("self-test: pages were counted");

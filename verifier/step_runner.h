@@ -10,6 +10,7 @@
 #include "common/tensor/view.h"
 #include "kernels/sample_target/sample_target.h"
 #include "verifier/step_batch.h"
+#include "verifier/step_size.h"
 
 namespace arborist::verifier {
 
@@ -36,13 +37,6 @@ struct TreeOutcome {
   TokenId bonus{};                   // chosen after the last of the path
   std::span<const float> log_probs;  // [path] of the token chosen after each node of the path, raw logits
   bool compacted = false;            // the path was not contiguous
-};
-
-struct StepCapacity {
-  int max_rows = 0;
-  int max_logits_rows = 0;
-  int max_sequences = 0;
-  int max_pages_per_sequence = 0;
 };
 
 // The step, without threads or streams: forward -> sample -> accept -> compact -> features. A row's result

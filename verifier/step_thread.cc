@@ -5,6 +5,7 @@
 
 #include "common/base/check.h"
 #include "common/base/status_macros.h"
+#include "verifier/device_step_runner.h"
 #include "verifier/host_step_runner.h"
 #include "verifier/self_test.h"
 #include "verifier/verifier_impl.h"
@@ -51,6 +52,14 @@ absl::StatusOr<std::unique_ptr<VerifierImpl>> VerifierImpl::Create(const Verifie
   std::unique_ptr<VerifierImpl> made(
       new VerifierImpl(options, std::move(model), std::move(features), std::move(planes), device));
   FeatureProjection* projecting = made->projection_.has_value() ? &*made->projection_ : nullptr;
+  if (device.kind() == DeviceKind::kCuda) {
+    ASSIGN_OR_RETURN(std::unique_ptr<DeviceStepRunner> runner,
+                     DeviceStepRunner::Create(CapacityOf(options), made->model_.get(), &made->cache_,
+                                              projecting, kernels, device));
+    RETURN_IF_ERROR(runner->RecordTrees());
+    made->runner_ = std::move(runner);
+    return made;
+  }
   made->runner_ = std::make_unique<HostStepRunner>(CapacityOf(options), made->model_.get(), &made->cache_,
                                                    projecting, kernels, device.stream());
   return made;

@@ -7,59 +7,21 @@
 
 #include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <map>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "verifier/model/testing/golden_model.h"
+#include "verifier/model/testing/stored_tensors.h"
 
 namespace arborist::verifier {
 namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-
-struct Stored {
-  std::string dtype;
-  std::vector<int64_t> shape;
-  std::string bytes;
-};
-using Tensors = std::map<std::string, Stored>;
-
-Tensors ReadTensors(const std::string& path) {
-  const auto file = SafetensorsFile::Open(path);
-  Tensors tensors;
-  for (const std::string& name : file->Names()) {
-    const TensorView view = *file->Find(name);
-    tensors[name] = {std::string(Name(view.dtype)), view.shape,
-                     std::string(reinterpret_cast<const char*>(view.data), view.bytes)};
-  }
-  return tensors;
-}
-
-void WriteTensors(const std::string& path, const Tensors& tensors) {
-  std::vector<std::string> entries;
-  std::string data;
-  // Wider types first, so that all are aligned.
-  for (const bool wide : {true, false}) {
-    for (const auto& [name, tensor] : tensors) {
-      if ((tensor.dtype == "F32") != wide) {
-        continue;
-      }
-      entries.push_back(absl::StrCat("\"", name, "\": {\"dtype\": \"", tensor.dtype, "\", \"shape\": [",
-                                     absl::StrJoin(tensor.shape, ","), "], \"data_offsets\": [", data.size(),
-                                     ",", data.size() + tensor.bytes.size(), "]}"));
-      data += tensor.bytes;
-    }
-  }
-  std::string header = absl::StrCat("{", absl::StrJoin(entries, ", "), "}");
-  header.resize((header.size() + 7) / 8 * 8, ' ');
-  const uint64_t length = header.size();
-  std::ofstream file(path, std::ios::binary);
-  file.write(reinterpret_cast<const char*>(&length), 8);
-  file << header << data;
-}
+using testing::ReadTensors;
+using testing::Stored;
+using testing::Tensors;
+using testing::Widen;
+using testing::WriteTensors;
 
 // One layer of each kind and one expert stand for the others, which are read by the same lines.
 bool Representative(const std::string& name) {
@@ -180,19 +142,7 @@ TEST_F(ModelWeightsTest, PredictionLayersVisionAndRotaryTablesAreNotTouched) {
 
 // The same values stored wider: logits stay bit-equal, because arithmetic is fp32 either way.
 TEST_F(ModelWeightsTest, F32WeightsGiveTheBitsOfTheirBf16Originals) {
-  for (auto& [name, tensor] : tensors_) {
-    if (tensor.dtype != "BF16") {
-      continue;
-    }
-    std::string wide;
-    for (size_t i = 0; i < tensor.bytes.size(); i += 2) {
-      BFloat16 value;
-      std::memcpy(&value.bits, tensor.bytes.data() + i, 2);
-      const float widened = ToFloat(value);
-      wide.append(reinterpret_cast<const char*>(&widened), 4);
-    }
-    tensor = {"F32", tensor.shape, wide};
-  }
+  Widen(tensors_);
   WriteTensors(directory_ + "/model.safetensors", tensors_);
   const testing::Golden golden = testing::ReadGolden("v3_groups");
   const auto wide = testing::Harness::Make({.directory = directory_});

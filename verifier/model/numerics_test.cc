@@ -34,10 +34,11 @@ TEST(Numerics, LogitsAndKvHaveTheCommittedBitsOnEveryInstructionSet) {
       ASSERT_TRUE(harness.ok()) << harness.status();
       const auto output = (*harness)->Run(golden.tokens, 64);
       ASSERT_TRUE(output.ok()) << output.status();
-      std::vector<float> all = output->logits;
-      const std::vector<float> kv = (*harness)->CommittedKv();
+      const auto logits = std::as_bytes(std::span(output->logits));
+      std::vector<std::byte> all(logits.begin(), logits.end());
+      const std::vector<std::byte> kv = (*harness)->CommittedKv();
       all.insert(all.end(), kv.begin(), kv.end());
-      EXPECT_EQ(Sha256(std::as_bytes(std::span(all))), kHashOfVersion1.at(target))
+      EXPECT_EQ(Sha256(std::span<const std::byte>(all)), kHashOfVersion1.at(target))
           << target << " on " << kernels::Name(isa);
     }
   }

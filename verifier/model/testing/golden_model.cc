@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <limits>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
@@ -21,10 +22,13 @@ std::vector<float> Floats(const SafetensorsFile& file, const std::string& name) 
   return std::vector<float>(tensor->As<float>(), tensor->As<float>() + tensor->elements());
 }
 
-void Append(std::vector<float>& all, View2<const float> view) {
-  for (int64_t row = 0; row < view.rows; ++row) {
-    all.insert(all.end(), view.row(row), view.row(row) + view.columns);
-  }
+// The first rows of a contiguous view in the device's memory.
+absl::StatusOr<std::vector<float>> Read(View2<const float> view, int64_t rows, Device& device) {
+  Check(view.row_stride == view.columns, "results are contiguous");
+  std::vector<float> values(static_cast<size_t>(rows * view.columns));
+  RETURN_IF_ERROR(device.Copy(values.data(), view.data, values.size() * sizeof(float)));
+  RETURN_IF_ERROR(device.Synchronize());
+  return values;
 }
 
 }  // namespace
@@ -87,21 +91,28 @@ absl::StatusOr<std::unique_ptr<Harness>> Harness::Make(const HarnessOptions& opt
   }
   harness->threads_ = std::make_unique<ThreadPool>(options.threads);
   harness->own_communicator_ = std::make_unique<LocalCommunicator>(harness->alone_, 0);
-  harness->device_ = OpenCpuDevice(*harness->threads_);
-  ASSIGN_OR_RETURN(
-      KvPlanes planes,
-      KvPlanes::Create({.layers = config.layers, .pages = kPages, .latent_row = config.latent_row()},
-                       *harness->device_));
+  harness->own_device_ = OpenCpuDevice(*harness->threads_);
+  harness->device_ = options.device == nullptr ? harness->own_device_.get() : options.device;
+  ASSIGN_OR_RETURN(KvPlanes planes, KvPlanes::Create({.layers = config.layers,
+                                                      .pages = kPages,
+                                                      .latent_type = options.kv_type,
+                                                      .latent_row = config.latent_row()},
+                                                     *harness->device_));
   harness->planes_ = std::make_unique<KvPlanes>(std::move(planes));
   harness->batch_.Reserve(options.max_rows, 1, kPages);
   Communicator& communicator =
       options.communicator == nullptr ? *harness->own_communicator_ : *options.communicator;
   ASSIGN_OR_RETURN(harness->model_, DecoderModel::Create(model_options, config, meaning, *options.kernels,
                                                          *harness->device_, communicator));
-  for (int layer = 0; layer < config.layers; ++layer) {  // what nobody wrote must not be read
-    std::fill_n(static_cast<float*>(harness->planes_->latent(layer)),
-                harness->planes_->slots() * config.latent_row(), std::numeric_limits<float>::quiet_NaN());
-  }
+  ASSIGN_OR_RETURN(harness->forward_, BatchForward::Create({.max_rows = options.max_rows,
+                                                            .max_logits_rows = options.max_rows,
+                                                            .max_sequences = 1,
+                                                            .max_pages_per_sequence = kPages},
+                                                           *harness->model_, *harness->device_));
+  // What nobody wrote must not be read: every value is a NaN.
+  const std::vector<std::byte> poison(harness->planes_->total_bytes(), std::byte{0xff});
+  RETURN_IF_ERROR(harness->device_->Copy(harness->planes_->latent(0), poison.data(), poison.size()));
+  RETURN_IF_ERROR(harness->device_->Synchronize());
   return harness;
 }
 
@@ -149,10 +160,10 @@ const StepBatch& Harness::Fill(const std::vector<Node>& nodes) {
 
 absl::StatusOr<Harness::Output> Harness::Step(const std::vector<Node>& nodes) {
   Fill(nodes);
-  ASSIGN_OR_RETURN(const ForwardResult result, model_->Forward(ViewOf(batch_), *planes_));
+  ASSIGN_OR_RETURN(const ForwardResult result, forward_->Run(batch_, *planes_));
   Output output;
-  Append(output.logits, result.logits);
-  Append(output.taps, result.taps);
+  ASSIGN_OR_RETURN(output.logits, Read(result.logits, batch_.rows, *device_));
+  ASSIGN_OR_RETURN(output.taps, Read(result.taps, batch_.rows, *device_));
   return output;
 }
 
@@ -177,13 +188,16 @@ absl::StatusOr<Harness::Output> Harness::Run(const std::vector<TokenId>& tokens,
   return all;
 }
 
-std::vector<float> Harness::CommittedKv() const {
-  std::vector<float> rows;
-  const int64_t width = planes_->latent_row();
+std::vector<std::byte> Harness::CommittedKv() const {
+  std::vector<std::byte> all(planes_->total_bytes());
+  Check(device_->Copy(all.data(), planes_->latent(0), all.size()).ok() && device_->Synchronize().ok(),
+        "the cache can be read");
+  std::vector<std::byte> rows;
+  const int64_t row_bytes = planes_->plane_row_bytes()[0];
   for (int layer = 0; layer < planes_->layers(); ++layer) {
     for (int position = 0; position < committed_; ++position) {
-      const float* row = static_cast<const float*>(planes_->latent(layer)) + Slot(position) * width;
-      rows.insert(rows.end(), row, row + width);
+      const auto row = all.begin() + (layer * planes_->slots() + Slot(position)) * row_bytes;
+      rows.insert(rows.end(), row, row + row_bytes);
     }
   }
   return rows;

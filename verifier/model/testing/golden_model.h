@@ -1,8 +1,10 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,6 +14,7 @@
 #include "common/threads/thread_pool.h"
 #include "kernels/kernel_set.h"
 #include "verifier/kv_planes.h"
+#include "verifier/model/batch_forward.h"
 #include "verifier/model/decoder_model.h"
 #include "verifier/step_batch.h"
 
@@ -43,7 +46,9 @@ struct Node {
 struct HarnessOptions {
   std::string directory;
   const kernels::KernelSet* kernels = &kernels::CpuKernels();
-  int threads = 1;
+  Device* device = nullptr;  // the kernels'; null: a CPU of its own
+  DType kv_type = DType::kF32;
+  int threads = 1;  // of its own CPU
   int max_rows = 256;
   std::function<void(ModelConfig&)> alter_config = nullptr;
   std::function<void(Interpretation&, const ModelConfig&)> alter_meaning = nullptr;
@@ -67,8 +72,8 @@ class Harness {
   // All tokens in chunks of at most `chunk`.
   absl::StatusOr<Output> Run(const std::vector<TokenId>& tokens, int chunk);
 
-  // The committed K/V rows of every layer, by position.
-  std::vector<float> CommittedKv() const;
+  // The bytes of the committed K/V rows of every layer, by position.
+  std::vector<std::byte> CommittedKv() const;
   int committed() const { return committed_; }
   const ModelConfig& config() const { return model_->config(); }
   DecoderModel& model() { return *model_; }
@@ -83,9 +88,11 @@ class Harness {
   LocalGroup alone_{1};
   std::unique_ptr<LocalCommunicator> own_communicator_;
   std::unique_ptr<ThreadPool> threads_;
-  std::unique_ptr<Device> device_;
+  std::unique_ptr<Device> own_device_;
+  Device* device_ = nullptr;
   std::unique_ptr<DecoderModel> model_;
   std::unique_ptr<KvPlanes> planes_;
+  std::optional<BatchForward> forward_;
   StepBatch batch_;
   int committed_ = 0;
 };

@@ -1,0 +1,92 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/device/device.h"
+#include "kernels/kernel_set.h"
+#include "verifier/feature_projection.h"
+#include "verifier/kv_cache.h"
+#include "verifier/model/model.h"
+#include "verifier/step_batch.h"
+#include "verifier/step_input.h"
+#include "verifier/step_runner.h"
+#include "verifier/step_size.h"
+
+namespace arborist::verifier {
+
+// The step on a GPU: one copy in, one recorded piece of work from the embedding to the feature plane, one
+// copy out, and only then does the host look. Steps are padded to few sizes, each recorded once.
+class DeviceStepRunner final : public StepRunner {
+ public:
+  // model, cache, projection (null: no features) and device outlive the runner. ResourceExhausted: the device
+  // holds no more.
+  static absl::StatusOr<std::unique_ptr<DeviceStepRunner>> Create(const StepCapacity& capacity, Model* model,
+                                                                  KvCache* cache,
+                                                                  FeatureProjection* projection,
+                                                                  const kernels::KernelSet& kernels,
+                                                                  Device& device);
+
+  // Records every size of steps without prompt chunks. The others are recorded when they first come.
+  absl::Status RecordTrees();
+
+  absl::Status Run(std::span<const StepTree> trees, std::span<const StepChunk> chunks) override;
+  const TreeOutcome& outcome(int tree) const override { return outcomes_[tree]; }
+  void CopyPathFeatures(int tree, int32_t rows, BFloat16* out) const override;
+  absl::Status ReadFeatures(std::span<const int32_t> page_table, int32_t position, int32_t rows,
+                            BFloat16* out) override;
+
+ private:
+  // What a step writes for the host, as pointers into one block.
+  struct Output {
+    int32_t* path = nullptr;          // [rows]
+    int32_t* path_length = nullptr;   // [trees]
+    TokenId* bonus = nullptr;         // [trees]
+    int32_t* accept_error = nullptr;  // [trees]
+    float* log_prob = nullptr;        // [logits rows]
+    int32_t* sample_error = nullptr;  // [logits rows]
+    BFloat16* features = nullptr;     // [rows, hidden], of which the rows with logits are copied out
+  };
+
+  DeviceStepRunner(const StepCapacity& capacity, Model* model, KvCache* cache, FeatureProjection* projection,
+                   const kernels::KernelSet& kernels, Device& device, StepInput input);
+  absl::Status Allocate();
+  // Points `output` into a block at `base` and returns how many bytes of it the host wants.
+  int64_t Place(const StepSize& size, std::byte* base, Output& output) const;
+  absl::StatusOr<RecordedWork*> Recorded(const StepSize& size);
+  absl::Status Enqueue(const StepSize& size);
+  absl::Status EnqueueAccept(const StepSize& size, const StepArrays& in, const ForwardResult& forward,
+                             const Output& out);
+  absl::Status ReadOutcomes(const StepSize& size, std::span<const StepTree> trees);
+
+  const StepCapacity capacity_;
+  const StepSizes sizes_;
+  Model* model_;
+  KvCache* cache_;
+  FeatureProjection* projection_;
+  const kernels::KernelSet kernels_;
+  Device& device_;
+  const int64_t hidden_;  // of a feature row; 0 without a projection
+
+  StepBatch batch_;
+  std::vector<kernels::SamplingParams> sampling_;  // [trees]
+  StepInput input_;
+  std::map<StepSize, std::unique_ptr<RecordedWork>> recorded_;
+  DeviceMemory chosen_;  // [logits rows]
+  DeviceMemory moves_;   // from, to and feature slot, [rows] each
+  DeviceMemory sample_scratch_;
+  DeviceMemory output_;
+  DeviceMemory host_output_;
+
+  Output result_;  // of the last step, in host_output_
+  std::vector<TreeOutcome> outcomes_;
+  std::vector<float> path_log_prob_;  // [logits rows]
+};
+
+}  // namespace arborist::verifier
