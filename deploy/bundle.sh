@@ -2,7 +2,7 @@
 # Packs the built programs with every shared library they need, except libc's and the compiler's, so that they run on another
 # Linux x86-64 machine of at least the same glibc, from any folder and without an environment variable:
 #   deploy/bundle.sh OUT.tar.gz          the three services and the client
-#   deploy/bundle.sh --gpu OUT.tar.gz    the GPU tests and benches as well
+#   deploy/bundle.sh --gpu OUT.tar.gz    the GPU tests and benches, and the C library, as well
 set -euo pipefail
 gpu=false
 if [ "${1:-}" = --gpu ]; then
@@ -30,6 +30,9 @@ for name in "${names[@]}"; do
   strip -s -o "$stage/arborist/bin/$name" "$built/$name"
 done
 git rev-parse --short=12 HEAD >"$stage/arborist/bin/COMMIT" 2>/dev/null || echo unknown >"$stage/arborist/bin/COMMIT"
+if $gpu; then  # for tests/capi/torch_test.py
+  strip -s -o "$stage/arborist/lib/libarborist_kernels.so" build/release/lib/libarborist_kernels.so
+fi
 for list in ${lists[@]+"${lists[@]}"}; do cp "$list" "$stage/arborist/bin/"; done
 # The programs look in ../lib first (an rpath of the build), so nothing has to be set.
 for name in "${names[@]}"; do ldd "$built/$name"; done | awk '/=> \//{print $3}' | sort -u |

@@ -17,6 +17,10 @@ BIN = pathlib.Path(os.environ.get("ARBORIST_BIN", ROOT / "build/release/bin"))
 RESULTS = pathlib.Path(os.environ.get("ARBORIST_GPU_RESULTS", ROOT / "tests/gpu/results"))
 MODE_SECONDS = 530  # every mode ends in under 9 minutes
 SANITIZERS = ("memcheck", "racecheck", "initcheck")
+# Of --check too; each takes --report=FILE and skips itself without PyTorch.
+PYTHON_TESTS = ("tests/capi/torch_test.py",)
+# Beside the programs, in a build and in a bundle.
+LIBRARIES = ("../lib/libarborist_kernels.so",)
 
 
 def programs(kind):
@@ -49,7 +53,7 @@ def commit():
 
 def binary_hash(names):
     digest = hashlib.sha256()
-    for name in sorted(names):
+    for name in sorted([*names, *(library for library in LIBRARIES if (BIN / library).exists())]):
         digest.update((BIN / name).read_bytes())
     return digest.hexdigest()[:16]
 
@@ -80,23 +84,49 @@ def counts(report):
     return passed, failed, skipped
 
 
+def judge(name, code, counted, seconds, output):
+    """Prints one program's line, and its output where it failed; returns whether it is good, and its row."""
+    passed, failed, skipped = counted
+    good = code == 0 and not failed
+    print(f'{"ok    " if good else "FAILED"} {name}: {passed} passed, {len(failed)} failed, {skipped} skipped, '
+          f"{seconds:.1f} s", flush=True)
+    if not good:
+        print(output[-3000:], flush=True)
+    return good, {"program": name, "exit": code, "passed": passed, "failed": failed, "skipped": skipped,
+                  "seconds": round(seconds, 2)}
+
+
+def timed(command, report, deadline):
+    """Exit code, what `report` then holds (None without one), seconds and output."""
+    begin = time.monotonic()
+    code, output = run(command, deadline - begin)
+    data = json.loads(report.read_text()) if report.exists() else None
+    return code, data, time.monotonic() - begin, output
+
+
 def check(deadline, names, wrapper=(), extra=()):
     rows, ok = [], True
     for name in names:
         with tempfile.TemporaryDirectory() as folder:
             report = pathlib.Path(folder) / "report.json"
-            begin = time.monotonic()
-            code, output = run([*wrapper, BIN / name, f"--gtest_output=json:{report}", *extra], deadline - begin)
-            seconds = time.monotonic() - begin
-            passed, failed, skipped = counts(json.loads(report.read_text())) if report.exists() else (0, ["no report"], 0)
-        rows.append({"program": name, "exit": code, "passed": passed, "failed": failed, "skipped": skipped,
-                     "seconds": round(seconds, 2)})
-        good = code == 0 and not failed
+            command = [*wrapper, BIN / name, f"--gtest_output=json:{report}", *extra]
+            code, data, seconds, output = timed(command, report, deadline)
+        good, row = judge(name, code, counts(data) if data else (0, ["no report"], 0), seconds, output)
         ok = ok and good
-        print(f'{"ok    " if good else "FAILED"} {name}: {passed} passed, {len(failed)} failed, {skipped} skipped, '
-              f"{seconds:.1f} s", flush=True)
-        if not good:
-            print(output[-3000:], flush=True)
+        rows.append(row)
+    return ok, rows
+
+
+def check_python(deadline):
+    rows, ok = [], True
+    for name in PYTHON_TESTS:
+        with tempfile.TemporaryDirectory() as folder:
+            report = pathlib.Path(folder) / "report.json"
+            code, data, seconds, output = timed([sys.executable, ROOT / name, f"--report={report}"], report, deadline)
+        counted = (data["passed"], data["failed"], data["skipped"]) if data else (0, ["no report"], 0)
+        good, row = judge(name, code, counted, seconds, output)
+        ok = ok and good
+        rows.append(row)
     return ok, rows
 
 
@@ -148,6 +178,8 @@ def main():
     if mode == "check":
         names = programs("tests")
         ok, rows = check(deadline, names)
+        python_ok, python_rows = check_python(deadline)
+        ok, rows = ok and python_ok, rows + python_rows
     elif mode == "sanitize":
         names = programs("tests")
         ok, rows = sanitize(deadline)
