@@ -1,25 +1,16 @@
 #pragma once
 
-#include <bit>
 #include <cmath>
 #include <cstdint>
 
 #include "absl/status/status.h"
 #include "common/base/math.h"
 #include "kernels/sample_target/sample_target.h"
+#include "kernels/vocabulary_row/order_key.h"
 
 namespace arborist::kernels {
 
 // The scalar steps that every backend shares, so that ids are equal.
-
-// Orders floats as integers: a < b means OrderKey(a) < OrderKey(b), and -0 equals +0.
-constexpr uint32_t OrderKey(float value) {
-  const uint32_t bits = std::bit_cast<uint32_t>(value);
-  if (bits == 0x80000000u) {
-    return 0x80000000u;
-  }
-  return (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
-}
 
 // Weights exp(y) lie in [0, 1]; a mass is their 2^40-fold, cut to an integer. A sum over 2^23 ids fits.
 inline constexpr int kMassBits = 40;

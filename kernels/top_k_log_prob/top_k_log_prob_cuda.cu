@@ -1,9 +1,402 @@
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cfloat>
+#include <cstdint>
+
+#include "common/base/math.h"
+#include "common/base/status_macros.h"
+#include "common/device/cuda_status.h"
+#include "kernels/exact_math/exact_scalar.h"
+#include "kernels/top_k_log_prob/candidate_buffer.cuh"
+#include "kernels/top_k_log_prob/logits_tile.cuh"
 #include "kernels/top_k_log_prob/top_k_log_prob.h"
+#include "kernels/top_k_log_prob/top_k_log_prob_cuda.h"
+#include "kernels/vocabulary_row/exp_sum.cuh"
 
 namespace arborist::kernels::cuda {
+namespace {
 
-absl::Status TopKLogProb(const TopKLogProbArgs&, StreamView) {
-  return absl::UnimplementedError("top_k_log_prob: no CUDA version yet");
+constexpr int kThreads = kBufferThreads;
+constexpr int64_t kMaxSegments = 64;
+// Blocks of the selecting launch when there are many rows: enough to fill the largest chips a few times over,
+// few enough that finding the first threshold stays cheap. No result depends on it.
+constexpr int64_t kWantedBlocks = 2048;
+static_assert(kBufferKept == kTopKHandedOn && kTopKSegment % kTileIds == 0 && kTopKLogProbMaxK <= 64);
+
+struct Launch {
+  TopKLogProbArgs args;
+  TopKSegmentResult* results;  // [rows, segments]
+  int32_t depths;              // rows of a stream
+  int32_t segments;            // of a row
+  int32_t segments_a_block;
+};
+
+struct Row {
+  TopKParams params;
+  int32_t position;
+  int32_t k;  // 0: nothing is wanted
+};
+
+__device__ Row RowOf(const Launch& launch, int64_t row) {
+  const TopKParams& params = launch.args.params[row / launch.depths];
+  const auto depth = static_cast<int32_t>(row % launch.depths);
+  const int64_t fits = min(min(launch.args.token.columns, launch.args.log_prob.columns),
+                           min(launch.args.logits.columns, int64_t{kTopKLogProbMaxK}));
+  const bool wanted = params.k > 0 && depth < params.depths;
+  return {params, params.first_position + depth,
+          wanted ? static_cast<int32_t>(min(int64_t{params.k}, fits)) : 0};
+}
+
+// The q-th largest lane maximum of each warp, q warps * k at least k: that many values reach the least of
+// them.
+__device__ float FirstThreshold(CandidateBuffer& buffer, float thread_max, int32_t k) {
+  uint32_t key = OrderKey(thread_max);
+  uint32_t largest = 0;
+  for (int32_t i = 0; i < (k + kBufferWarps - 1) / kBufferWarps; ++i) {
+    largest = __reduce_max_sync(0xffffffffu, key);
+    const int first = __ffs(static_cast<int>(__ballot_sync(0xffffffffu, key == largest))) - 1;
+    key = static_cast<int>(threadIdx.x % 32) == first ? 0 : key;
+  }
+  if (threadIdx.x % 32 == 0) {
+    buffer.warp_value[threadIdx.x / 32] = FloatOfKey(largest);
+  }
+  __syncthreads();
+  float threshold = buffer.warp_value[0];
+  for (int warp = 1; warp < kBufferWarps; ++warp) {
+    threshold = fminf(threshold, buffer.warp_value[warp]);
+  }
+  return threshold;
+}
+
+template <typename Tile>
+__device__ void PushStep(CandidateBuffer& buffer, const Tile& tile, int step, int64_t first,
+                         int64_t vocabulary, float threshold) {
+  if (tile.MaxOfStep(step) >= threshold) {
+    const int64_t id = StepId(first, step);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const float value = tile.At(step, i);
+      if (value >= threshold && id + i < vocabulary) {
+        buffer.Push(RankKey(value, static_cast<int32_t>(id + i)));
+      }
+    }
+  }
+}
+
+// Puts the tile's values from the threshold on into the buffer, which holds `held` keys and at most
+// kBufferKept afterwards.
+template <typename Tile>
+__device__ void Offer(CandidateBuffer& buffer, const Tile& tile, int64_t first, int64_t vocabulary, int32_t k,
+                      float* threshold, int32_t* held) {
+#pragma unroll
+  for (int step = 0; step < kTileSteps; ++step) {
+    PushStep(buffer, tile, step, first, vocabulary, *threshold);
+  }
+  __syncthreads();
+  const int32_t count = buffer.count;
+  __syncthreads();
+  if (count <= CandidateBuffer::kCapacity) {
+    *held = count;
+    if (count > kBufferKept) {
+      *threshold = Reduce(buffer, count, k);
+      *held = k;
+    }
+    return;
+  }
+  // Too many for the buffer (many ties, or values that rise with the id): once more, step by step.
+  if (threadIdx.x == 0) {
+    buffer.count = *held;
+  }
+  __syncthreads();
+#pragma unroll 1
+  for (int step = 0; step < kTileSteps; ++step) {
+#pragma unroll
+    for (int s = 0; s < kTileSteps; ++s) {  // by constants, so that the tile stays in registers
+      if (s == step) {
+        PushStep(buffer, tile, s, first, vocabulary, *threshold);
+      }
+    }
+    __syncthreads();
+    *held = buffer.count;
+    __syncthreads();
+    if (*held > kBufferKept) {
+      *threshold = Reduce(buffer, *held, k);
+      *held = k;
+    }
+  }
+}
+
+// Adds the tile to the thread's sum.
+template <typename Tile>
+__device__ void AddExp(const Tile& tile, float tile_max, float scale, ExpSum* sum) {
+  if (tile_max == MinusInfinity()) {
+    return;
+  }
+  const float max = fmaxf(sum->max, tile_max);
+  float added = Rescaled(*sum, max, scale);
+#pragma unroll
+  for (int step = 0; step < kTileSteps; ++step) {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      added += FastExp2((tile.At(step, i) - max) * scale);
+    }
+  }
+  *sum = {max, added};
+}
+
+// The segment's sum and whether it was finite, from all threads' parts. The next call is at least two
+// barriers away.
+__device__ void WriteSegment(CandidateBuffer& buffer, ExpSum own, float scale, float probe, ExpSum* warps,
+                             TopKSegmentResult* result) {
+  own = JoinWarp(own, scale);
+  if (threadIdx.x % 32 == 0) {
+    warps[threadIdx.x / 32] = own;
+  }
+  const bool finite = __syncthreads_and(probe == 0.0f) != 0;
+  if (threadIdx.x == 0) {
+    for (int warp = 1; warp < kBufferWarps; ++warp) {
+      own = Join(own, warps[warp], scale);
+    }
+    result->max = own.max;
+    result->sum = own.sum;
+    result->finite = finite ? 1 : 0;
+    result->candidates = 0;
+  }
+}
+
+// The largest logit of the row, from the segments of the launch before.
+__device__ float LogitMax(const TopKSegmentResult* results, int32_t segments) {
+  float max = MinusInfinity();
+  for (int32_t i = static_cast<int32_t>(threadIdx.x % 32); i < segments; i += 32) {
+    max = fmaxf(max, results[i].logit_max);
+  }
+  return FloatOfKey(__reduce_max_sync(0xffffffffu, OrderKey(max)));
+}
+
+// Some segments of one row: their candidates, and each one's sum.
+template <typename Tile, typename Element, bool kNoise>
+__device__ void SelectSegments(const Launch& launch, const Row& row, const LogitsRow<Element>& logits,
+                               TopKSegmentResult* results, int32_t begin, int32_t end,
+                               CandidateBuffer& buffer) {
+  __shared__ ExpSum warps[kBufferWarps];
+  if (threadIdx.x == 0) {
+    buffer.count = 0;
+  }
+  __syncthreads();
+  const float logit_max = kNoise ? LogitMax(results, launch.segments) : 0.0f;
+  const float scale = row.params.beta * kLog2OfE;
+  float threshold = 0;
+  int32_t held = 0;
+  bool first_tile = true;
+  for (int32_t segment = begin; segment < end; ++segment) {
+    ExpSum sum = {MinusInfinity(), 0.0f};
+    float probe = 0;
+    const int64_t segment_begin = segment * kTopKSegment;
+    for (int64_t first = segment_begin; first < min(segment_begin + kTopKSegment, logits.vocabulary);
+         first += kTileIds) {
+      Tile tile;
+      tile.Load(logits, first);
+      tile.Probe(logits, first, &probe);
+      if constexpr (kNoise) {
+        tile.AddNoise(row.params, row.position, logit_max, first, logits.vocabulary);
+      }
+      const float tile_max = tile.Max();
+      if (first_tile) {
+        threshold = FirstThreshold(buffer, tile_max, row.k);
+        first_tile = false;
+      }
+      AddExp(tile, tile_max, scale, &sum);
+      Offer(buffer, tile, first, logits.vocabulary, row.k, &threshold, &held);
+    }
+    WriteSegment(buffer, sum, scale, probe, warps, &results[segment]);
+  }
+  for (auto i = static_cast<int32_t>(threadIdx.x); i < held; i += kThreads) {
+    results[begin].candidate[i] = buffer.key[i];
+  }
+  if (threadIdx.x == 0) {
+    results[begin].candidates = held;
+  }
+}
+
+template <typename Element>
+__device__ void MaxOfSegments(const LogitsRow<Element>& logits, TopKSegmentResult* results, int32_t begin,
+                              int32_t end) {
+  __shared__ uint32_t max_key;
+  for (int32_t segment = begin; segment < end; ++segment) {
+    if (threadIdx.x == 0) {
+      max_key = 0;
+    }
+    __syncthreads();
+    float max = MinusInfinity();
+    const int64_t segment_begin = segment * kTopKSegment;
+    for (int64_t first = segment_begin; first < min(segment_begin + kTopKSegment, logits.vocabulary);
+         first += kTileIds) {
+      FloatTile tile;
+      tile.Load(logits, first);
+      max = fmaxf(max, tile.Max());
+    }
+    const uint32_t key = __reduce_max_sync(0xffffffffu, OrderKey(max));
+    if (threadIdx.x % 32 == 0) {
+      atomicMax(&max_key, key);
+    }
+    __syncthreads();
+    if (threadIdx.x == 0) {
+      results[segment].logit_max = FloatOfKey(max_key);
+    }
+  }
+}
+
+// Block (row, part). Without noise: selects, and finds the largest logits of the rows that have noise, which
+// the launch with noise needs first.
+template <typename Tile, typename Element, bool kNoise>
+__global__ void __launch_bounds__(kThreads, kNoise               ? 2
+                                            : sizeof(Tile) <= 64 ? 4
+                                                                 : 3) TopKSelect(Launch launch) {
+  __shared__ CandidateBuffer buffer;
+  const int64_t at = blockIdx.x;
+  const Row row = RowOf(launch, at);
+  const bool noise = row.params.temperature > 0;
+  if (row.k == 0 || (kNoise && !noise)) {
+    return;
+  }
+  const auto begin = static_cast<int32_t>(blockIdx.y) * launch.segments_a_block;
+  const int32_t end = min(begin + launch.segments_a_block, launch.segments);
+  TopKSegmentResult* results = launch.results + at * launch.segments;
+  const LogitsRow<Element> logits(launch.args.logits, at);
+  if (noise && !kNoise) {
+    MaxOfSegments(logits, results, begin, end);
+  } else {
+    SelectSegments<Tile, Element, kNoise>(launch, row, logits, results, begin, end, buffer);
+  }
+}
+
+// What the merge knows of the row's segments.
+struct Segments {
+  ExpSum sum[kMaxSegments];
+  int32_t candidates[kMaxSegments];
+};
+
+// Brings the row's k best into the buffer.
+__device__ void MergeCandidates(const TopKSegmentResult* results, const Segments& segments, int32_t count,
+                                int32_t k, CandidateBuffer& buffer) {
+  int32_t held = 0;
+  for (int32_t next = 0; next < count;) {
+    const int32_t from = next;
+    int32_t added = 0;
+    while (next < count && held + added + segments.candidates[next] <= CandidateBuffer::kCapacity) {
+      added += segments.candidates[next++];
+    }
+    int32_t at = held;
+    for (int32_t segment = from; segment < next; ++segment) {
+      const int32_t candidates = segments.candidates[segment];
+      for (auto i = static_cast<int32_t>(threadIdx.x); i < candidates; i += kThreads) {
+        buffer.key[at + i] = results[segment].candidate[i];
+      }
+      at += candidates;
+    }
+    __syncthreads();
+    held = at;
+    if (held > k) {
+      Reduce(buffer, held, k);
+      held = k;
+    }
+  }
+}
+
+// One block a row: the k best of all parts in order, the sum over all segments, the edges.
+__global__ void __launch_bounds__(kThreads) TopKMerge(Launch launch) {
+  __shared__ CandidateBuffer buffer;
+  __shared__ Segments segments;
+  __shared__ uint64_t sorted[kTopKLogProbMaxK];
+  __shared__ float log_sum;
+  const int64_t at = blockIdx.x;
+  const Row row = RowOf(launch, at);
+  if (row.k == 0) {
+    return;
+  }
+  const TopKSegmentResult* results = launch.results + at * launch.segments;
+  const auto thread = static_cast<int32_t>(threadIdx.x);
+  bool finite = true;
+  if (thread < launch.segments) {
+    segments.sum[thread] = {results[thread].max, results[thread].sum};
+    segments.candidates[thread] = results[thread].candidates;
+    finite = results[thread].finite != 0;
+  }
+  finite = __syncthreads_and(finite) != 0;
+  TokenId* token = launch.args.token.row(at);
+  float* log_prob = launch.args.log_prob.row(at);
+  if (!finite) {
+    if (thread < row.k) {
+      token[thread] = TokenId{0};
+      log_prob[thread] = __uint_as_float(0x7fc00000u);
+    }
+    return;
+  }
+  MergeCandidates(results, segments, launch.segments, row.k, buffer);
+  if (thread < row.k) {
+    int rank = 0;
+    for (int32_t i = 0; i < row.k; ++i) {
+      rank += buffer.key[i] > buffer.key[thread] ? 1 : 0;
+    }
+    sorted[rank] = buffer.key[thread];
+  }
+  __syncthreads();
+  const float max = ValueOfRankKey(sorted[0]);
+  const float scale = row.params.beta * kLog2OfE;
+  if (thread < launch.segments) {
+    segments.sum[thread].sum = Rescaled(segments.sum[thread], max, scale);
+  }
+  __syncthreads();
+  if (thread == 0) {
+    float sum = 0;
+    for (int32_t segment = 0; segment < launch.segments; ++segment) {
+      sum += segments.sum[segment].sum;
+    }
+    log_sum = LogOfNormal(sum);
+  }
+  __syncthreads();
+  if (thread < row.k) {
+    const float edge = (ValueOfRankKey(sorted[thread]) - max) * row.params.beta - log_sum;
+    token[thread] = TokenId{IdOfRankKey(sorted[thread])};
+    log_prob[thread] = fminf(fmaxf(edge, -1e30f), 0.0f);  // EdgeLogProb
+  }
+}
+
+template <typename Tile, typename Element>
+absl::Status LaunchAll(const Launch& launch, cudaStream_t stream) {
+  const auto rows = static_cast<unsigned>(launch.args.logits.rows);
+  const auto parts = static_cast<unsigned>(CeilDiv(launch.segments, launch.segments_a_block));
+  TopKSelect<Tile, Element, false><<<dim3(rows, parts), kThreads, 0, stream>>>(launch);
+  TopKSelect<FloatTile, Element, true><<<dim3(rows, parts), kThreads, 0, stream>>>(launch);
+  TopKMerge<<<rows, kThreads, 0, stream>>>(launch);
+  return LaunchStatus("top_k_log_prob");
+}
+
+}  // namespace
+
+absl::Status TopKLogProb(const TopKLogProbArgs& args, StreamView stream) {
+  RETURN_IF_ERROR(ValidateTopKLogProbShapes(args));
+  const int64_t rows = args.logits.rows;
+  if (rows == 0) {
+    return absl::OkStatus();
+  }
+  const int64_t segments = CeilDiv(args.logits.columns, kTopKSegment);
+  if (segments > kMaxSegments) {
+    return absl::InvalidArgumentError("top_k_log_prob: expected at most 2^20 logits.columns on CUDA");
+  }
+  if (args.scratch.size < static_cast<int64_t>(TopKLogProbCudaScratchBytes(rows, args.logits.columns))) {
+    return absl::InvalidArgumentError("top_k_log_prob: scratch is too small for these rows on CUDA");
+  }
+  const int64_t a_block = std::clamp<int64_t>(rows * segments / kWantedBlocks, 1, segments);
+  const Launch launch = {.args = args,
+                         .results = reinterpret_cast<TopKSegmentResult*>(args.scratch.data),
+                         .depths = static_cast<int32_t>(rows / args.params.size),
+                         .segments = static_cast<int32_t>(segments),
+                         .segments_a_block = static_cast<int32_t>(a_block)};
+  const auto cuda_stream = static_cast<cudaStream_t>(stream.cuda_stream);
+  return args.logits.dtype == DType::kBF16 ? LaunchAll<PackedTile, BFloat16>(launch, cuda_stream)
+                                           : LaunchAll<FloatTile, float>(launch, cuda_stream);
 }
 
 }  // namespace arborist::kernels::cuda
