@@ -1,15 +1,19 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 
 #include "absl/status/statusor.h"
 #include "common/device/device.h"
 #include "common/projection/projection.h"
 #include "common/tensor/dtype.h"
 #include "kernels/kernel_set.h"
+#include "verifier/kv_planes.h"
 #include "verifier/model/model.h"
+#include "verifier/step_runner.h"
 #include "verifier/verifier.h"
 
 namespace arborist::verifier {
@@ -30,6 +34,10 @@ struct VerifierOptions {
   bool run_self_test = true;
   // Test hook: cuts every tree to a random prefix, reported in cut_nodes. Text must not change.
   std::optional<uint64_t> cut_trees_seed;
+  // Test hook: sees every step before it runs, on the step thread.
+  std::function<void(std::span<const StepTree> trees, std::span<const StepChunk> chunks,
+                     const KvPlanes& planes, Device& device)>
+      before_step = nullptr;
 };
 
 // Checks the options, runs the self-test (FAILED_PRECONDITION when a bit differs), on a GPU records the steps

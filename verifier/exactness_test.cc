@@ -27,7 +27,8 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST(ExactnessTest, ANodeIsARootOnlyStepAfterItsAncestors) {
   FakeModel model({.max_rows = 512, .max_logits_rows = 64});
-  CheckNodeEqualsRootOnlyStep(model, 1200);
+  ThreadPool threads(1);
+  CheckNodeEqualsRootOnlyStep(model, 1200, *OpenCpuDevice(threads), DType::kF32);
 }
 
 }  // namespace

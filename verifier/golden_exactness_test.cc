@@ -50,7 +50,7 @@ TEST_P(GoldenExactnessTest, ANodeIsARootOnlyStepAfterItsAncestors) {
   // Two of them past the first split; blocks end in all.
   const bool past_split = GetParam() == "kimi_step_ramp" || GetParam() == "v2_lite";
   const auto model = Load(1300);
-  CheckNodeEqualsRootOnlyStep(*model, past_split ? 1200 : 300);
+  CheckNodeEqualsRootOnlyStep(*model, past_split ? 1200 : 300, *device_, DType::kF32);
 }
 
 TEST_P(GoldenExactnessTest, TheSelfTestPasses) {

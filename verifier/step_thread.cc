@@ -285,6 +285,9 @@ void VerifierImpl::RunStep() {
                             .first_position = sequence.computed,
                             .tokens = std::span(sequence.tokens).subspan(sequence.computed, chunk.rows)});
   }
+  if (options_.before_step) {
+    options_.before_step(step_trees_, step_chunks_, cache_.planes(), device_);
+  }
   step_status_ = runner_->Run(step_trees_, step_chunks_);
   const double seconds = std::chrono::duration<double>(Clock::now() - step_begin_).count();
   for (int i = 0; i < static_cast<int>(trees_.size()) && step_status_.ok(); ++i) {

@@ -11,8 +11,8 @@
 #include "common/base/check.h"
 #include "verifier/batch_builder.h"
 #include "verifier/kv_cache.h"
+#include "verifier/model/batch_forward.h"
 #include "verifier/testing/drive.h"
-#include "verifier/testing/host_planes.h"
 
 namespace arborist::verifier {
 namespace {
@@ -25,6 +25,8 @@ TestVerifierOptions OptionsFor(const Subject& subject, int prefill_chunk) {
   options.make_model = subject.make_model;
   options.fake.vocabulary = subject.vocabulary;
   options.projection = true;
+  options.open_device = subject.open_device;
+  options.verifier.kv_type = subject.kv_type;
   options.verifier.max_rows = kMaxRows;
   options.verifier.prefill_chunk = prefill_chunk;
   return options;
@@ -62,21 +64,22 @@ void ExpectSameText(const Decoded& expected, const Decoded& actual, const std::s
 
 }  // namespace
 
-WrappedModel::Before KvSpy::hook() {
-  return [this](StepBatch& batch, KvPlanes& planes) {
-    const int committed = batch.position[0];
-    const std::span<const int32_t> table(batch.page_table.data(), batch.pages_per_sequence);
-    rows_.assign(static_cast<size_t>(committed), {});
+void KvSpy::Copy(std::span<const StepTree> trees, std::span<const StepChunk> chunks, const KvPlanes& planes,
+                 Device& device) {
+  const int committed = trees.empty() ? chunks[0].first_position : trees[0].root_position;
+  const auto table = trees.empty() ? chunks[0].page_table : trees[0].page_table;
+  std::vector<std::byte> all(planes.total_bytes());
+  Check(device.Copy(all.data(), planes.plane_data()[0], all.size()).ok() && device.Synchronize().ok(),
+        "the cache can be read");
+  rows_.assign(static_cast<size_t>(committed), {});
+  auto plane = all.begin();
+  for (const int64_t bytes : planes.plane_row_bytes()) {
     for (int position = 0; position < committed; ++position) {
-      for (size_t plane = 0; plane < planes.plane_data().size(); ++plane) {
-        const int64_t bytes = planes.plane_row_bytes()[plane];
-        const auto* row =
-            static_cast<const std::byte*>(planes.plane_data()[plane]) + SlotOf(table, position) * bytes;
-        rows_[position].insert(rows_[position].end(), row, row + bytes);
-      }
+      const auto row = plane + SlotOf(table, position) * bytes;
+      rows_[position].insert(rows_[position].end(), row, row + bytes);
     }
-    return absl::OkStatus();
-  };
+    plane += planes.slots() * bytes;
+  }
 }
 
 void CheckKvBytes(const Subject& subject) {
@@ -86,7 +89,7 @@ void CheckKvBytes(const Subject& subject) {
 
   KvSpy plain_spy;
   TestVerifierOptions options = OptionsFor(subject, 512);
-  options.before = plain_spy.hook();
+  options.verifier.before_step = plain_spy.hook();
   const Decoded plain = DecodePlain(*TestVerifier(std::move(options)), OpenFor(subject, prompt, kOutput));
   ASSERT_EQ(plain.tokens.size(), static_cast<size_t>(kOutput)) << plain.closed;
   const std::vector<TokenId> text = Joined(prompt, plain.tokens);
@@ -94,14 +97,14 @@ void CheckKvBytes(const Subject& subject) {
   for (const int chunk : {1, 7, 64, 512}) {
     KvSpy spy;
     options = OptionsFor(subject, chunk);
-    options.before = spy.hook();
+    options.verifier.before_step = spy.hook();
     DecodePlain(*TestVerifier(std::move(options)), OpenFor(subject, text, 1));
     ExpectSameBytes(plain_spy, spy, kCompared, "prefill in chunks of " + std::to_string(chunk));
   }
   {
     KvSpy spy;
     options = OptionsFor(subject, 48);
-    options.before = spy.hook();
+    options.verifier.before_step = spy.hook();
     const Decoded trees = DecodeTrees(*TestVerifier(std::move(options)), OpenFor(subject, prompt, kOutput),
                                       ReplayDrafter(Joined(text, prompt), subject.vocabulary, 16, 5));
     ExpectSameText(plain, trees, "trees");
@@ -112,7 +115,7 @@ void CheckKvBytes(const Subject& subject) {
   {
     KvSpy spy;
     options = OptionsFor(subject, 48);
-    options.before = spy.hook();
+    options.verifier.before_step = spy.hook();
     OpenArgs args = OpenFor(subject, prompt, kOutput);
     args.output_so_far.assign(plain.tokens.begin(), plain.tokens.begin() + 57);
     DecodePlain(*TestVerifier(std::move(options)), std::move(args));
@@ -121,7 +124,7 @@ void CheckKvBytes(const Subject& subject) {
   {
     KvSpy spy;
     options = OptionsFor(subject, 48);
-    options.before = spy.hook();
+    options.verifier.before_step = spy.hook();
     TestVerifier verifier(std::move(options));
     RecordingSink old;
     std::vector<TokenId> other = text;
@@ -189,14 +192,22 @@ namespace {
 // One sequence's pages under a bare model.
 class Bench {
  public:
-  Bench(Model& model, int rows)
+  Bench(Model& model, int rows, Device& device, DType kv_type)
       : model_(model),
+        device_(device),
         pages_(static_cast<int>(KvCache::PagesFor(rows))),
-        cache_(HostPlanes({.layers = model.config().layers,
-                           .pages = pages_,
-                           .latent_row = model.config().latent_row()}),
+        cache_(Must(KvPlanes::Create({.layers = model.config().layers,
+                                      .pages = pages_,
+                                      .latent_type = kv_type,
+                                      .latent_row = model.config().latent_row()},
+                                     device)),
                1, 1),
-        own_(cache_.pool().NewSequence()) {
+        own_(cache_.pool().NewSequence()),
+        forward_(Must(BatchForward::Create({.max_rows = model.max_rows(),
+                                            .max_logits_rows = kTreeNodes + 1,
+                                            .max_sequences = 1,
+                                            .max_pages_per_sequence = pages_},
+                                           model, device))) {
     Check(own_.Resize(pages_), "the pool is the sequence's own");
     batch_.Reserve(model.max_rows(), 1, pages_);
   }
@@ -207,8 +218,7 @@ class Bench {
       batch_.Clear();
       AppendChunk(own_.table(), first_position + static_cast<int>(begin), tokens.subspan(begin, rows),
                   batch_);
-      const auto forward = model_.Forward(ViewOf(batch_), cache_.planes());
-      Check(forward.ok(), forward.status().ToString());
+      Must(forward_.Run(batch_, cache_.planes()));
     }
   }
 
@@ -217,32 +227,45 @@ class Bench {
                                        std::span<const int32_t> parent) {
     batch_.Clear();
     AppendTree(own_.table(), root_position, token, parent, batch_);
-    const auto forward = model_.Forward(ViewOf(batch_), cache_.planes());
-    Check(forward.ok(), forward.status().ToString());
+    const ForwardResult forward = Must(forward_.Run(batch_, cache_.planes()));
     std::vector<std::vector<float>> logits;
-    for (int64_t row = 0; row < forward->logits.rows; ++row) {
-      logits.emplace_back(forward->logits.row(row), forward->logits.row(row) + forward->logits.columns);
+    for (size_t row = 0; row < token.size(); ++row) {
+      logits.emplace_back(static_cast<size_t>(forward.logits.columns));
+      Read(forward.logits.row(static_cast<int64_t>(row)), logits.back().data(),
+           logits.back().size() * sizeof(float));
     }
     return logits;
   }
 
   // All layers' K/V of a logical row.
-  std::vector<float> Keys(int logical_row) {
-    const int64_t width = cache_.planes().latent_row();
-    std::vector<float> keys;
-    for (int layer = 0; layer < model_.config().layers; ++layer) {
-      const auto* plane = static_cast<const float*>(cache_.planes().latent(layer));
-      const float* row = plane + SlotOf(own_.table(), logical_row) * width;
-      keys.insert(keys.end(), row, row + width);
+  std::vector<std::byte> Keys(int logical_row) {
+    const KvPlanes& planes = cache_.planes();
+    const auto bytes = static_cast<size_t>(planes.plane_row_bytes()[0]);
+    const auto slot = static_cast<size_t>(SlotOf(own_.table(), logical_row));
+    std::vector<std::byte> keys(bytes * static_cast<size_t>(planes.layers()));
+    for (int layer = 0; layer < planes.layers(); ++layer) {
+      Read(static_cast<const std::byte*>(planes.latent(layer)) + slot * bytes,
+           keys.data() + static_cast<size_t>(layer) * bytes, bytes);
     }
     return keys;
   }
 
  private:
+  template <typename T>
+  static T Must(absl::StatusOr<T> value) {
+    Check(value.ok(), value.status().ToString());
+    return *std::move(value);
+  }
+  void Read(const void* from, void* to, size_t bytes) {
+    Check(device_.Copy(to, from, bytes).ok() && device_.Synchronize().ok(), "the device can be read");
+  }
+
   Model& model_;
+  Device& device_;
   int pages_;
   KvCache cache_;
   SequencePages own_;
+  BatchForward forward_;
   StepBatch batch_;
 };
 
@@ -271,7 +294,7 @@ void CheckTreeAt(int root, int vocabulary, std::mt19937_64& random, Bench& bench
     parent.push_back(i - 1 - static_cast<int32_t>(random() % static_cast<uint64_t>(std::min(i, 4))));
   }
   const auto logits = bench.Tree(root, token, parent);
-  std::vector<std::vector<float>> keys;
+  std::vector<std::vector<std::byte>> keys;
   for (int i = 0; i <= kTreeNodes; ++i) {
     keys.push_back(bench.Keys(root + i));
   }
@@ -286,16 +309,16 @@ void CheckTreeAt(int root, int vocabulary, std::mt19937_64& random, Bench& bench
     const int32_t no_parent[] = {-1};
     ASSERT_TRUE(SameBits(bench.Tree(position, alone, no_parent)[0], logits[node]))
         << "logits, root at " << root << ", node " << node << " at depth " << path.size();
-    ASSERT_TRUE(SameBits(bench.Keys(position), keys[node])) << "K/V, root at " << root << ", node " << node;
+    ASSERT_EQ(bench.Keys(position), keys[node]) << "K/V, root at " << root << ", node " << node;
   }
 }
 
 }  // namespace
 
-void CheckNodeEqualsRootOnlyStep(Model& model, int longest) {
+void CheckNodeEqualsRootOnlyStep(Model& model, int longest, Device& device, DType kv_type) {
   const auto vocabulary = static_cast<int>(model.config().vocab_size);
   std::mt19937_64 random(std::random_device{}());
-  Bench bench(model, longest + kTreeNodes + 1);
+  Bench bench(model, longest + kTreeNodes + 1, device, kv_type);
   bench.Chunk(0, RandomTokens(longest, vocabulary, random()));
   std::vector<int> roots = RootsAroundBoundaries(longest);
   // From the longest down: a tree overwrites the rows after its root.

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -12,14 +13,21 @@ namespace arborist::verifier {
 
 // What must hold on any model, the fake and the real ones alike. Each check reports through GoogleTest.
 
-// Copies, before every forward pass of the only sequence, the bytes of all planes of its committed positions.
+// Copies, before every step of the only sequence, the bytes of all planes of its committed positions.
 class KvSpy {
  public:
-  WrappedModel::Before hook();
+  // For VerifierOptions::before_step.
+  auto hook() {
+    return [this](std::span<const StepTree> trees, std::span<const StepChunk> chunks, const KvPlanes& planes,
+                  Device& device) { Copy(trees, chunks, planes, device); };
+  }
   int positions() const { return static_cast<int>(rows_.size()); }
   const std::vector<std::byte>& row(int position) const { return rows_[position]; }
 
  private:
+  void Copy(std::span<const StepTree> trees, std::span<const StepChunk> chunks, const KvPlanes& planes,
+            Device& device);
+
   std::vector<std::vector<std::byte>> rows_;  // [position]: planes one after another
 };
 
@@ -28,6 +36,8 @@ struct Subject {
       make_model;  // null: fake
   int vocabulary = 0;
   kernels::SamplingParams sampling;
+  std::function<std::unique_ptr<Device>(ThreadPool& threads)> open_device = nullptr;  // null: the CPU
+  DType kv_type = DType::kF32;
 };
 
 // K/V of every layer and features are equal, byte by byte, from plain decoding, one prefill, chunks of 1, 7,
@@ -36,7 +46,7 @@ void CheckKvBytes(const Subject& subject);
 
 // A node's logits and K/V equal, bit for bit, a root-only step after its ancestors were committed, for roots
 // around every boundary of a block (64) and of a split (1024) below `longest`.
-void CheckNodeEqualsRootOnlyStep(Model& model, int longest);
+void CheckNodeEqualsRootOnlyStep(Model& model, int longest, Device& device, DType kv_type);
 
 // Plain, chain, trees of many sizes, cut trees, eight sequences mixed, resumed: the same tokens and
 // log-probabilities. `tokens` of each.

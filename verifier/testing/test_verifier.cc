@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "common/base/check.h"
+#include "kernels/backend.h"
 
 namespace arborist::verifier {
 namespace {
@@ -32,14 +33,18 @@ std::unique_ptr<Model> LoadGolden(const std::string& name, ModelOptions options,
   const char* source = std::getenv("ARBORIST_SOURCE_DIR");
   Check(source != nullptr, "ctest sets ARBORIST_SOURCE_DIR");
   options.directory = std::string(source) + "/tests/golden/target/" + name;
-  auto model = Model::Load(options, kernels::CpuKernels(), device);
+  auto model = Model::Load(options, kernels::KernelsFor(device.kind()), device);
   Check(model.ok(), model.status().ToString());
   return *std::move(model);
 }
 
-TestVerifier::TestVerifier(TestVerifierOptions options) {
-  auto model = std::make_unique<WrappedModel>(MakeModel(options, *device_), std::move(options.before),
-                                              std::move(options.after));
+TestVerifier::TestVerifier(TestVerifierOptions options)
+    : device_(options.open_device ? options.open_device(pool_) : OpenCpuDevice(pool_)) {
+  std::unique_ptr<Model> model = MakeModel(options, *device_);
+  if (options.before || options.after) {
+    model =
+        std::make_unique<WrappedModel>(std::move(model), std::move(options.before), std::move(options.after));
+  }
   std::optional<Projection> projection;
   if (options.projection) {
     const int64_t hidden = model->config().hidden_size;
@@ -55,9 +60,9 @@ TestVerifier::TestVerifier(TestVerifierOptions options) {
     projection->taps = {0, 1};
     projection->hash = kTestProjectionHash;
   }
-  auto verifier =
-      CreateVerifier(options.verifier, std::move(model), std::move(projection),
-                     options.kernels == nullptr ? kernels::CpuKernels() : *options.kernels, *device_);
+  auto verifier = CreateVerifier(
+      options.verifier, std::move(model), std::move(projection),
+      options.kernels == nullptr ? kernels::KernelsFor(device_->kind()) : *options.kernels, *device_);
   Check(verifier.ok(), verifier.status().ToString());
   verifier_ = *std::move(verifier);
 }

@@ -31,10 +31,12 @@ struct TestVerifierOptions {
                            .prefill_chunk = 48,
                            .run_self_test = false,
                            .cut_trees_seed = std::nullopt};
-  bool projection = false;                      // of layers 0 and 1
-  const kernels::KernelSet* kernels = nullptr;  // null: the CPU backend
-  WrappedModel::Before before;
-  WrappedModel::After after;
+  bool projection = false;  // of layers 0 and 1
+  // Null: the CPU.
+  std::function<std::unique_ptr<Device>(ThreadPool& threads)> open_device;
+  const kernels::KernelSet* kernels = nullptr;  // null: the device's
+  WrappedModel::Before before;                  // on the CPU
+  WrappedModel::After after;                    // on the CPU
 };
 
 // A random checkpoint of tests/golden/target, found by ctest's ARBORIST_SOURCE_DIR.
@@ -51,7 +53,7 @@ class TestVerifier {
 
  private:
   ThreadPool pool_{1};
-  std::unique_ptr<Device> device_ = OpenCpuDevice(pool_);
+  std::unique_ptr<Device> device_;
   std::vector<float> projection_weight_;
   std::unique_ptr<Verifier> verifier_;
 };

@@ -1,0 +1,90 @@
+// The exactness checks on a GPU: real decoders, both kinds of K/V. Skipped without one.
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "verifier/testing/exactness_checks.h"
+
+namespace arborist::verifier {
+namespace {
+
+class DeviceExactnessTest : public testing::TestWithParam<std::string> {
+ protected:
+  static constexpr int kRows = 600;
+
+  void SetUp() override {
+    auto device = OpenCudaDevice({});
+    if (!device.ok()) {
+      GTEST_SKIP() << "skipped: " << device.status().message();
+    }
+    device_ = *std::move(device);
+  }
+
+  Subject MakeSubject(const kernels::SamplingParams& sampling, DType kv_type) {
+    const std::string name = GetParam();
+    Subject subject;
+    subject.make_model = [name](const ModelOptions& options, Device& device) {
+      return LoadGolden(name, options, device);
+    };
+    subject.vocabulary = static_cast<int>(Load(1100)->config().vocab_size);
+    subject.sampling = sampling;
+    subject.open_device = [](ThreadPool&) { return *OpenCudaDevice({}); };
+    subject.kv_type = kv_type;
+    return subject;
+  }
+
+  std::unique_ptr<Model> Load(int max_context) {
+    ModelOptions options;
+    options.max_rows = kRows;
+    options.max_logits_rows = 64;
+    options.max_context = max_context;
+    return LoadGolden(GetParam(), options, *device_);
+  }
+
+  std::unique_ptr<Device> device_;
+};
+
+TEST_P(DeviceExactnessTest, TheSelfTestPasses) {
+  for (const DType kv_type : {DType::kF32, DType::kBF16}) {
+    const Subject subject = MakeSubject({.temperature = 0}, kv_type);
+    TestVerifierOptions options;
+    options.make_model = subject.make_model;
+    options.open_device = subject.open_device;
+    options.verifier.kv_type = kv_type;
+    options.verifier.max_rows = kRows;
+    options.verifier.run_self_test = true;
+    TestVerifier verifier(std::move(options));  // ends the process if it fails
+    EXPECT_EQ(verifier->free_pages(), verifier->total_pages());
+  }
+}
+
+TEST_P(DeviceExactnessTest, GreedyTextIsThatOfPlainDecodingWithAnyTreeAndAnyCompany) {
+  CheckTextIsTheSame(MakeSubject({.temperature = 0}, DType::kBF16), 48);
+}
+
+TEST_P(DeviceExactnessTest, SampledTextIsThatOfPlainDecodingWithAnyTreeAndAnyCompany) {
+  CheckTextIsTheSame(MakeSubject({.temperature = 1, .top_p = 0.9f, .seed = 4}, DType::kBF16), 48);
+}
+
+TEST_P(DeviceExactnessTest, KvBytesOfEveryLayerDoNotDependOnHowTheyCameToBe) {
+  for (const DType kv_type : {DType::kF32, DType::kBF16}) {
+    CheckKvBytes(MakeSubject({.temperature = 0.7f, .seed = 9}, kv_type));
+  }
+}
+
+TEST_P(DeviceExactnessTest, ANodeIsARootOnlyStepAfterItsAncestors) {
+  // Two of them past the first split; blocks end in all.
+  const bool past_split = GetParam() == "kimi_step_ramp" || GetParam() == "v2_lite";
+  const auto model = Load(1300);
+  for (const DType kv_type : {DType::kF32, DType::kBF16}) {
+    CheckNodeEqualsRootOnlyStep(*model, past_split ? 1200 : 300, *device_, kv_type);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Checkpoints, DeviceExactnessTest,
+                         testing::Values("kimi_small_latents", "kimi_step_ramp", "kimi_wrapped", "tied",
+                                         "v2_groups", "v2_lite", "v3_groups"),
+                         [](const auto& info) { return info.param; });
+
+}  // namespace
+}  // namespace arborist::verifier
