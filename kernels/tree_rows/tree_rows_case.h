@@ -14,6 +14,7 @@ struct TreeRowsShape {
   int page_rows = kPageRows;
   int positions = 256;  // most committed positions before a root
   int padding = 0;      // rows behind the last tree
+  bool full = false;    // every tree has `nodes` nodes
 };
 
 struct TreeRowsOut {
@@ -33,7 +34,7 @@ struct TreeRowsCase {
     };
     pages = s.positions / s.page_rows + 2;
     for (int tree = 0; tree < s.trees; ++tree) {
-      nodes.push_back(1 + below(s.nodes));
+      nodes.push_back(s.full ? s.nodes : 1 + below(s.nodes));
       root_position.push_back(below(s.positions + 1));
       table_row.insert(table_row.begin() + below(tree + 1), tree);
       const int span = nodes.back() + below(2);

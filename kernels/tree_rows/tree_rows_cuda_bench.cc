@@ -13,8 +13,8 @@ int main(int argc, char** argv) {
   }
   std::mt19937_64 engine(1);
   for (const testing::TreeRowsShape& shape :
-       {testing::TreeRowsShape{1, 33, 64, 4096, 0}, testing::TreeRowsShape{64, 64, 64, 4096, 0},
-        testing::TreeRowsShape{64, 64, 1, 4096, 0}}) {
+       {testing::TreeRowsShape{1, 33, 64, 4096, 0, true}, testing::TreeRowsShape{64, 65, 64, 4096, 0, true},
+        testing::TreeRowsShape{64, 65, 1, 4096, 0, true}}) {
     const testing::TreeRowsCase c(shape, engine);
     TreeRowsArgs args = c.Args();
     args.tree_begin.data = bench.Upload(c.tree_begin);
