@@ -92,7 +92,8 @@ typedef struct arborist_top_k_params {
 } arborist_top_k_params;
 
 typedef struct arborist_top_k_log_prob_args {
-  const void* logits; /* [streams, max_depths, vocabulary], finite; 16-byte aligned */
+  const void*
+      logits; /* [streams, max_depths, vocabulary], finite; rows aligned to 16 bytes are read fastest */
   int32_t logits_dtype;
   int64_t streams;
   int64_t max_depths;                  /* 0..63 */
@@ -232,7 +233,7 @@ int arborist_check_sampling_params(const arborist_sampling_params* params);
  * the ids that the cuts leave: the token of a position is a function of logits, parameters and seed, so a
  * tree commits the tokens that one-by-one decoding would. */
 typedef struct arborist_sample_target_args {
-  const float* logits; /* [rows, vocabulary], 16-byte aligned */
+  const float* logits; /* [rows, vocabulary]; rows aligned to 16 bytes are read fastest */
   int64_t rows;
   int64_t vocabulary;                     /* 1..2^23 */
   int64_t logits_stride;                  /* elements between rows, >= vocabulary */

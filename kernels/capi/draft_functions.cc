@@ -45,11 +45,12 @@ size_t TopKScratchBytes(const arborist_top_k_log_prob_args& args) {
 absl::Status RunTopKLogProb(const arborist_top_k_log_prob_args& args, void* stream) {
   RETURN_IF_ERROR(CheckTopKSizes(args));
   const int64_t rows = args.streams * args.max_depths, values = rows * args.max_k;
-  RETURN_IF_ERROR(CheckPointers({{"logits", args.logits, rows * args.vocabulary, 16},
-                                 {"params", args.params, args.streams, 8},
-                                 {"token", args.token, values, 4},
-                                 {"log_prob", args.log_prob, values, 4},
-                                 {"scratch", args.scratch, rows, 64}}));
+  RETURN_IF_ERROR(
+      CheckPointers({{"logits", args.logits, rows * args.vocabulary, ByteSize(ToDType(args.logits_dtype))},
+                     {"params", args.params, args.streams, 8},
+                     {"token", args.token, values, 4},
+                     {"log_prob", args.log_prob, values, 4},
+                     {"scratch", args.scratch, rows, 64}}));
   RETURN_IF_ERROR(CheckScratch(args.scratch_bytes, TopKScratchBytes(args)));
   RETURN_IF_ERROR(CheckDevice());
   const TopKLogProbArgs own = {

@@ -137,7 +137,7 @@ size_t SampleScratchBytes(const arborist_sample_target_args& args) {
 
 absl::Status RunSampleTarget(const arborist_sample_target_args& args, void* stream) {
   RETURN_IF_ERROR(CheckSampleSizes(args));
-  RETURN_IF_ERROR(CheckPointers({{"logits", args.logits, args.rows * args.vocabulary, 16},
+  RETURN_IF_ERROR(CheckPointers({{"logits", args.logits, args.rows * args.vocabulary, 4},
                                  {"position", args.position, args.rows, 4},
                                  {"params_index", args.params_index, args.rows, 4},
                                  {"params", args.params, args.params_count, 8},

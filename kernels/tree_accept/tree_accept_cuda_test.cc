@@ -18,6 +18,7 @@ struct Trees {
   std::vector<TokenId> token;
   std::vector<int32_t> parent;
   std::vector<TokenId> chosen;
+  std::vector<int32_t> nodes = {};  // empty: every row is a node
 
   int64_t rows() const { return static_cast<int64_t>(token.size()); }
   int64_t trees() const { return static_cast<int64_t>(tree_begin.size()) - 1; }
@@ -56,7 +57,8 @@ Accepted OnHost(const Trees& t) {
                                      .path = {a.path.data(), t.rows()},
                                      .path_length = {a.length.data(), t.trees()},
                                      .bonus = {a.bonus.data(), t.trees()},
-                                     .error = {a.error.data(), t.trees()}},
+                                     .error = {a.error.data(), t.trees()},
+                                     .nodes = {t.nodes.data(), static_cast<int64_t>(t.nodes.size())}},
                                     {})
                   .ok());
   return a;
@@ -69,6 +71,7 @@ class TreeAcceptCudaTest : public CudaTest {
     const DeviceArray<TokenId> token(t.token);
     const DeviceArray<int32_t> parent(t.parent);
     const DeviceArray<TokenId> chosen(t.chosen);
+    const DeviceArray<int32_t> nodes(t.nodes);
     const DeviceArray<int32_t> path(t.rows());
     const DeviceArray<int32_t> length(t.trees());
     const DeviceArray<TokenId> bonus(t.trees());
@@ -80,7 +83,8 @@ class TreeAcceptCudaTest : public CudaTest {
                                   .path = path.view(),
                                   .path_length = length.view(),
                                   .bonus = bonus.view(),
-                                  .error = error.view()},
+                                  .error = error.view(),
+                                  .nodes = nodes.const_view()},
                                  stream())
                     .ok());
     Finish();
@@ -124,6 +128,17 @@ TEST_F(TreeAcceptCudaTest, RandomTreesSomeWithWildPointersGiveTheReferencesResul
     }
   }
   EXPECT_GT(errors, 20);
+}
+
+TEST_F(TreeAcceptCudaTest, SmallTreesAtAStrideAreAsLongAsTheirNodesSay) {
+  Random random;
+  SCOPED_TRACE(random.seed());
+  Trees t;
+  for (int tree = 0; tree < 60; ++tree) {
+    AddTree(random, 9, t);
+    t.nodes.push_back(static_cast<int32_t>(tree % 20 == 7 ? 2147483647 : random.Uniform(-1, 11)));
+  }
+  EXPECT_GT(ExpectTheReferences(t), 2);  // those without nodes
 }
 
 TEST_F(TreeAcceptCudaTest, CyclesEndInTheErrorFlagAndSpareTheNeighbours) {
