@@ -21,7 +21,7 @@ namespace arborist::kernels::bench {
 namespace {
 
 constexpr int64_t kHidden = 7168, kIntermediate = 18432, kLatentRow = 576, kHeads = 64, kLayers = 61;
-constexpr int64_t kVocabulary = 163840;
+constexpr int64_t kVocabulary = 163840, kPageRows = 64;
 constexpr double kGoal = 1.3;
 constexpr double kFills = 25e6;  // bytes from which a goal holds
 
@@ -186,7 +186,7 @@ class RowsBench {
     if (planes_ == nullptr) {
       planes_ = static_cast<char*>(bench_.Memory(size_t{kLayers} * kSlots * kRowBytes));
     }
-    const int32_t* slot = bench_.Upload(RandomSlots(kSlots, rows));
+    const int32_t* slot = bench_.Upload(PagesOfSlots(kSlots, rows));
     const double bytes = static_cast<double>(kLayers) * rows * (source + kRowBytes);
     const double floor = bytes / kFloorBandwidth * 1e6;
     const double microseconds = kLayers * bench_.MedianMicroseconds(kLayers, [&](int i) {
@@ -226,9 +226,7 @@ class RowsBench {
     const int sets = CudaBench::SetsFor(bytes);
     std::vector<int32_t> from, to;
     for (int i = 0; i < sets; ++i) {
-      const std::vector<int32_t> slots = RandomSlots(kSlots, 2 * moves);
-      from.insert(from.end(), slots.begin(), slots.begin() + moves);
-      to.insert(to.end(), slots.begin() + moves, slots.end());
+      AddMoves(kSlots, moves, from, to);
     }
     const int32_t *froms = bench_.Upload(from), *tos = bench_.Upload(to);
     Time("kv_compact", std::to_string(moves) + " moves in 61 x 1152 B + 14336 B", bytes, bytes, [&](int i) {
@@ -243,11 +241,33 @@ class RowsBench {
     });
   }
 
-  std::vector<int32_t> RandomSlots(int64_t slots, int64_t count) {
-    std::vector<int32_t> all(slots);
+  // As a step writes them: whole pages of 64 rows, in any order.
+  std::vector<int32_t> PagesOfSlots(int64_t slots, int64_t count) {
+    std::vector<int32_t> all;
+    for (const int32_t page : Shuffled(slots / kPageRows)) {
+      for (int32_t row = 0; row < kPageRows && static_cast<int64_t>(all.size()) < count; ++row) {
+        all.push_back(page * kPageRows + row);
+      }
+    }
+    return all;
+  }
+
+  // Paths of at most 8 moves in trees of 33 rows, each tree in a page of its own.
+  void AddMoves(int64_t slots, int64_t moves, std::vector<int32_t>& from, std::vector<int32_t>& to) {
+    for (const int32_t page : Shuffled(slots / kPageRows)) {
+      int32_t node = 1;
+      for (int32_t j = 1; j <= 8 && moves > 0; ++j, --moves) {
+        node = std::max(node + 1, static_cast<int32_t>(random_() % 3) + j + 1);
+        from.push_back(page * kPageRows + node);
+        to.push_back(page * kPageRows + j);
+      }
+    }
+  }
+
+  std::vector<int32_t> Shuffled(int64_t count) {
+    std::vector<int32_t> all(count);
     std::iota(all.begin(), all.end(), 0);
     std::shuffle(all.begin(), all.end(), random_);
-    all.resize(count);
     return all;
   }
 

@@ -29,14 +29,14 @@ struct Work {
   int32_t warp_sum[kThreads / 32];
 };
 
-// The widest unit in which a plane's rows can be copied.
-__device__ int UnitBytes(const void* plane, int64_t row_bytes) {
+// The widest unit in which a plane's rows can be copied: 16, 4 or 1 bytes.
+__device__ int Log2UnitBytes(const void* plane, int64_t row_bytes) {
   const uint64_t both = reinterpret_cast<uintptr_t>(plane) | static_cast<uint64_t>(row_bytes);
-  return both % 16 == 0 ? 16 : both % 4 == 0 ? 4 : 1;
+  return both % 16 == 0 ? 4 : both % 4 == 0 ? 2 : 0;
 }
 
-// Sums of `value` over the threads up to each.
-__device__ int32_t SumUpTo(int32_t value, int32_t* warp_sum) {
+// Sums of `value` over the threads up to each, for the first `count` threads.
+__device__ int32_t SumUpTo(int32_t value, int64_t count, int32_t* warp_sum) {
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
 #pragma unroll
   for (int step = 1; step < 32; step *= 2) {
@@ -47,14 +47,16 @@ __device__ int32_t SumUpTo(int32_t value, int32_t* warp_sum) {
     warp_sum[warp] = value;
   }
   __syncthreads();
-  for (int i = 0; i < warp; ++i) {
-    value += warp_sum[i];
+  if (threadIdx.x < count) {
+    for (int i = 0; i < warp; ++i) {
+      value += warp_sum[i];
+    }
   }
   return value;
 }
 
 // Lists the moves that happen, in any order, and the planes with their chunks of 2^log2_units units. Returns
-// log2_units: as many neighbouring units as the stage holds for all moves, at most 256 bytes of a row.
+// log2_units: as many neighbouring units as the stage holds for all moves, at most 512 bytes of a row.
 __device__ int Plan(const KvCompactArgs& args, Work& work) {
   const int t = static_cast<int>(threadIdx.x);
   const int32_t from = t < args.from.size ? args.from[t] : -1, to = t < args.to.size ? args.to[t] : -1;
@@ -75,10 +77,11 @@ __device__ int Plan(const KvCompactArgs& args, Work& work) {
     work.row_bytes[t] = row_bytes;
   }
   __syncthreads();
-  const int log2_units = work.moves * 16 <= kStageUnits ? 4 : 3;
-  const int64_t chunk_bytes = int64_t{UnitBytes(plane, row_bytes)} << log2_units;
-  work.chunk_end[t] =
-      SumUpTo(static_cast<int32_t>((row_bytes + chunk_bytes - 1) / chunk_bytes), work.warp_sum);
+  // Few moves: longer pieces, so that no block has two chunks.
+  const int log2_units = work.moves * 64 <= kStageUnits ? 5 : work.moves * 16 <= kStageUnits ? 4 : 3;
+  const int log2_bytes = Log2UnitBytes(plane, row_bytes) + log2_units;
+  const auto chunks = static_cast<int32_t>((row_bytes + (int64_t{1} << log2_bytes) - 1) >> log2_bytes);
+  work.chunk_end[t] = SumUpTo(chunks, args.plane.size, work.warp_sum);
   __syncthreads();
   return log2_units;
 }
@@ -142,11 +145,11 @@ __global__ void __launch_bounds__(kThreads) MoveRows(KvCompactArgs args) {
     const int p = PlaneOf(chunk, planes, work);
     const int64_t first = int64_t{chunk - (p == 0 ? 0 : work.chunk_end[p - 1])} << log2_units;
     const int64_t row_bytes = work.row_bytes[p];
-    switch (UnitBytes(work.plane[p], row_bytes)) {
-      case 16:
+    switch (Log2UnitBytes(work.plane[p], row_bytes)) {
+      case 4:
         MoveChunk(work.plane[p], row_bytes / 16, first, log2_units, work, stage);
         break;
-      case 4:
+      case 2:
         MoveChunk(work.plane[p], row_bytes / 4, first, log2_units, work, reinterpret_cast<uint32_t*>(stage));
         break;
       default:

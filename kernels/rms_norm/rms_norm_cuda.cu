@@ -49,13 +49,13 @@ __device__ float4 Scale(const float4& x, float inverse, const float4& weight) {
                      (x.w * inverse) * weight.w);
 }
 
-// Blocks smaller than this leave processors without enough warps.
-constexpr int kMinBlock = 128;
+// Threads of a block: short rows share one.
+constexpr int BlockOf(int threads, int quads) { return std::max(threads, quads == 1 ? 128 : 64); }
 
 // kThreads threads keep a row in registers, kQuads quads each.
 template <int kThreads, int kQuads, bool kAligned>
-__global__ void __launch_bounds__(std::max(kThreads, kMinBlock)) NormRows(RmsNormArgs args) {
-  constexpr int kRows = std::max(1, kMinBlock / kThreads);
+__global__ void __launch_bounds__(BlockOf(kThreads, kQuads)) NormRows(RmsNormArgs args) {
+  constexpr int kRows = BlockOf(kThreads, kQuads) / kThreads;
   const int64_t row = int64_t{blockIdx.x} * kRows + threadIdx.x / kThreads;
   if (row >= args.x.rows) {
     return;  // only where a warp has a row of its own
@@ -109,9 +109,9 @@ __global__ void __launch_bounds__(kThreads) NormLongRows(RmsNormArgs args) {
 
 template <int kThreads, int kQuads, bool kAligned>
 void LaunchRows(const RmsNormArgs& args, cudaStream_t stream) {
-  constexpr int kRows = std::max(1, kMinBlock / kThreads);
+  constexpr int kRows = BlockOf(kThreads, kQuads) / kThreads;
   const auto blocks = static_cast<uint32_t>((args.x.rows + kRows - 1) / kRows);
-  NormRows<kThreads, kQuads, kAligned><<<blocks, std::max(kThreads, kMinBlock), 0, stream>>>(args);
+  NormRows<kThreads, kQuads, kAligned><<<blocks, BlockOf(kThreads, kQuads), 0, stream>>>(args);
 }
 
 template <bool kAligned>
