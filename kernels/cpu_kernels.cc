@@ -14,6 +14,7 @@ const KernelSet& CpuKernels() {
       .kv_append = cpu::KvAppend,
       .kv_compact = cpu::KvCompact,
       .tree_attention_mla = cpu::TreeAttentionMla,
+      .gqa_heads = cpu::GqaHeads,
       .block_attention_gqa = cpu::BlockAttentionGqa,
       .moe_route = cpu::MoeRoute,
       .moe_experts = cpu::MoeExperts,

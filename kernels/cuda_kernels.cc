@@ -14,6 +14,7 @@ const KernelSet& CudaKernels() {
       .kv_append = cuda::KvAppend,
       .kv_compact = cuda::KvCompact,
       .tree_attention_mla = cuda::TreeAttentionMla,
+      .gqa_heads = cuda::GqaHeads,
       .block_attention_gqa = cuda::BlockAttentionGqa,
       .moe_route = cuda::MoeRoute,
       .moe_experts = cuda::MoeExperts,

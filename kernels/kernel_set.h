@@ -4,6 +4,7 @@
 #include "kernels/block_attention_gqa/block_attention_gqa.h"
 #include "kernels/embedding_lookup/embedding_lookup.h"
 #include "kernels/feature_projection/feature_projection.h"
+#include "kernels/gqa_heads/gqa_heads.h"
 #include "kernels/kv_append/kv_append.h"
 #include "kernels/kv_compact/kv_compact.h"
 #include "kernels/linear/linear.h"
@@ -39,6 +40,7 @@ struct KernelSet {
   Kernel<KvAppendArgs> kv_append;
   Kernel<KvCompactArgs> kv_compact;
   Kernel<TreeAttentionMlaArgs> tree_attention_mla;
+  Kernel<GqaHeadsArgs> gqa_heads;
   Kernel<BlockAttentionGqaArgs> block_attention_gqa;
   Kernel<MoeRouteArgs> moe_route;
   Kernel<MoeExpertsArgs> moe_experts;

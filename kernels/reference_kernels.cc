@@ -14,6 +14,7 @@ const KernelSet& ReferenceKernels() {
       .kv_append = reference::KvAppend,
       .kv_compact = reference::KvCompact,
       .tree_attention_mla = reference::TreeAttentionMla,
+      .gqa_heads = reference::GqaHeads,
       .block_attention_gqa = reference::BlockAttentionGqa,
       .moe_route = reference::MoeRoute,
       .moe_experts = reference::MoeExperts,

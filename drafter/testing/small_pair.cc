@@ -1,5 +1,7 @@
 #include "drafter/testing/small_pair.h"
 
+#include <fstream>
+#include <iterator>
 #include <random>
 #include <utility>
 
@@ -8,18 +10,52 @@
 namespace arborist::drafter::testing {
 namespace {
 
-std::string Bytes(const WeightView& matrix) {
-  return std::string(static_cast<const char*>(matrix.data), matrix.rows * matrix.columns * 2);
+std::vector<float> Floats(const BFloat16* values, int64_t count) {
+  std::vector<float> floats;
+  for (int64_t i = 0; i < count; ++i) {
+    floats.push_back(ToFloat(values[i]));
+  }
+  return floats;
+}
+
+void SetMatrix(arborist::testing::CheckpointWriter& writer, const std::string& name, const WeightView& matrix,
+               Weights weights) {
+  const auto* values = static_cast<const BFloat16*>(matrix.data);
+  const std::vector<float> floats = Floats(values, matrix.rows * matrix.columns);
+  if (weights == Weights::kWidened) {
+    writer.SetF32(name, {matrix.rows, matrix.columns}, floats);
+  } else {
+    writer.SetBf16(name, {matrix.rows, matrix.columns}, floats);
+  }
+}
+
+void WriteWidened(const Checkpoint& stored, const std::string& directory,
+                  const arborist::testing::ScratchDirectory& into) {
+  arborist::testing::CheckpointWriter writer;
+  for (const std::string& name : stored.Names()) {
+    const TensorView tensor = *stored.Find(name);
+    writer.SetF32(name, {tensor.shape.begin(), tensor.shape.end()},
+                  tensor.dtype == DType::kBF16
+                      ? Floats(tensor.As<BFloat16>(), tensor.elements())
+                      : std::vector<float>(tensor.As<float>(), tensor.As<float>() + tensor.elements()));
+  }
+  into.Write("model.safetensors", writer.Bytes());
+  std::ifstream config(directory + "/config.json");
+  into.Write("config.json", std::string(std::istreambuf_iterator<char>(config), {}));
 }
 
 }  // namespace
 
-SmallPair::SmallPair(const std::string& golden) : golden_(golden), threads_(std::make_unique<ThreadPool>(2)) {
+SmallPair::SmallPair(const std::string& golden, Weights weights)
+    : golden_(golden), drafter_path_(golden_.directory), threads_(std::make_unique<ThreadPool>(2)) {
+  if (weights == Weights::kWidened) {
+    WriteWidened(golden_.projection.checkpoint, golden_.directory, widened_);
+    drafter_path_ = widened_.path();
+  }
   const DFlashSettings& s = golden_.settings;
   arborist::testing::CheckpointWriter writer;
-  writer.SetRaw("model.embed_tokens.weight", "BF16", {s.vocabulary, s.hidden},
-                Bytes(golden_.weights.embedding));
-  writer.SetRaw("lm_head.weight", "BF16", {s.vocabulary, s.hidden}, Bytes(golden_.weights.head));
+  SetMatrix(writer, "model.embed_tokens.weight", golden_.weights.embedding, weights);
+  SetMatrix(writer, "lm_head.weight", golden_.weights.head, weights);
   target_.Write("model.safetensors", writer.Bytes());
   target_.Write("config.json", R"({"model_type": "deepseek_v3", "tie_word_embeddings": false})");
   std::mt19937 random(11);
@@ -38,10 +74,20 @@ SmallPair::SmallPair(const std::string& golden) : golden_(golden), threads_(std:
 }
 
 std::unique_ptr<DFlashProposer> SmallPair::NewProposer(DFlashOptions options) const {
-  options.drafter_directory = golden_.directory;
+  options.drafter_directory = drafter_path_;
   options.target_directory = target_.path();
   more_threads_.push_back(std::make_unique<ThreadPool>(2));
   auto proposer = DFlashProposer::Create(options, kernels::CpuKernels(), *more_threads_.back());
+  Check(proposer.ok(), std::string(proposer.status().message()));
+  return *std::move(proposer);
+}
+
+std::unique_ptr<DFlashProposer> SmallPair::NewProposer(DFlashOptions options,
+                                                       const kernels::KernelSet& kernels,
+                                                       Device& device) const {
+  options.drafter_directory = drafter_path_;
+  options.target_directory = target_.path();
+  auto proposer = DFlashProposer::Create(options, kernels, device);
   Check(proposer.ok(), std::string(proposer.status().message()));
   return *std::move(proposer);
 }

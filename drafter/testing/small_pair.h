@@ -14,17 +14,21 @@
 
 namespace arborist::drafter::testing {
 
+enum class Weights { kAsStored, kWidened };
+
 // A golden drafter with a target directory that lends its two matrices, and a random sequence of tokens and
-// features.
+// features. Widened: both directories hold the same numbers as fp32.
 class SmallPair {
  public:
-  explicit SmallPair(const std::string& golden = "full");
+  explicit SmallPair(const std::string& golden = "full", Weights weights = Weights::kAsStored);
 
   DFlashProposer& proposer() const { return *proposer_; }
   // With the pair's directories and a pool of its own.
   std::unique_ptr<DFlashProposer> NewProposer(DFlashOptions options) const;
+  std::unique_ptr<DFlashProposer> NewProposer(DFlashOptions options, const kernels::KernelSet& kernels,
+                                              Device& device) const;
   ThreadPool& threads() const { return *threads_; }
-  const std::string& drafter_directory() const { return golden_.directory; }
+  const std::string& drafter_directory() const { return drafter_path_; }
   const std::string& target_directory() const { return target_.path(); }
   int32_t vocabulary() const { return static_cast<int32_t>(golden_.settings.vocabulary); }
 
@@ -45,7 +49,8 @@ class SmallPair {
   static constexpr int kLength = 128;
 
   GoldenDrafter golden_;
-  arborist::testing::ScratchDirectory target_;
+  arborist::testing::ScratchDirectory target_, widened_;
+  std::string drafter_path_;
   std::vector<TokenId> tokens_;
   std::vector<BFloat16> features_;
   std::unique_ptr<ThreadPool> threads_;

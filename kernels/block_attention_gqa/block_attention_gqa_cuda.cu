@@ -1,95 +1,22 @@
 #include <cuda_runtime.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/check.h"
 #include "common/base/status_macros.h"
 #include "common/device/cuda_status.h"
 #include "kernels/block_attention_gqa/block_attention_gqa.h"
+#include "kernels/block_attention_gqa/gqa_merge.cuh"
+#include "kernels/block_attention_gqa/gqa_tile.cuh"
 #include "kernels/block_attention_gqa/split_layout.h"
 
 namespace arborist::kernels::cuda {
 namespace {
 
-constexpr int kThreads = 256;
-constexpr int kWarps = kThreads / 32;
-constexpr int kTileQueries = gqa::kTileQueries;
-constexpr int kChunkKeys = gqa::kChunkKeys;
-static_assert(kThreads % kChunkKeys == 0 && kTileQueries % (kThreads / kChunkKeys) == 0);
 // More would only queue: a block strides over the chunks of its tile.
 constexpr int64_t kBlocksWanted = 1024;
-
-struct Params {
-  BlockAttentionGqaArgs args;
-  gqa::SplitLayout layout;
-  int group = 0;     // query heads of a key head
-  int key_step = 0;  // floats from a key to the next in shared memory
-  float* parts = nullptr;
-  unsigned* arrived = nullptr;
-};
-
-template <typename T>
-__device__ T* RowOf(const View3<T>& view, int64_t row, int64_t head) {
-  return view.data + (row * view.heads + head) * view.columns;
-}
-
-// What of a stream a query sees, cut to what is there.
-struct Ranges {
-  int context_begin[kTileQueries];
-  int block_begin[kTileQueries];
-  int block_end[kTileQueries];
-};
-
-// A thread block's tile: queries [first, first + count) of one key head in one stream.
-struct Tile {
-  int64_t stream;
-  int kv_head;
-  int first;
-  int count;
-  int64_t index;  // among all tiles
-  int64_t context_first;
-  int context;
-
-  __device__ explicit Tile(const Params& p)
-      : stream(blockIdx.z),
-        kv_head(static_cast<int>(blockIdx.y / p.layout.tiles)),
-        first(static_cast<int>(blockIdx.y % p.layout.tiles) * kTileQueries),
-        count(min(kTileQueries, p.group * static_cast<int>(p.args.block) - first)),
-        index((stream * p.layout.kv_heads + kv_head) * p.layout.tiles + blockIdx.y % p.layout.tiles) {
-    const int64_t plane = p.args.plane_rows;
-    context_first = min(max(int64_t{p.args.context_first.data[stream]}, int64_t{0}), plane);
-    const int64_t most = min(p.args.max_context, plane - context_first);
-    context = static_cast<int>(min(max(int64_t{p.args.context_rows.data[stream]}, int64_t{0}), most));
-  }
-  __device__ int64_t row(const Params& p, int query) const {
-    return stream * p.args.block + (first + query) / p.group;
-  }
-  __device__ int head(const Params& p, int query) const {
-    return kv_head * p.group + (first + query) % p.group;
-  }
-  __device__ int chunks() const { return (context + kChunkKeys - 1) / kChunkKeys + 1; }
-  __device__ float* part(const Params& p, int chunk) const {
-    return p.parts + (index * p.layout.max_chunks + chunk) * p.layout.part_floats();
-  }
-};
-
-__device__ float WarpMax(float value) {
-  for (int step = 16; step > 0; step /= 2) {
-    value = fmaxf(value, __shfl_xor_sync(~0u, value, step));
-  }
-  return value;
-}
-__device__ float WarpSum(float value) {
-  for (int step = 16; step > 0; step /= 2) {
-    value += __shfl_xor_sync(~0u, value, step);
-  }
-  return value;
-}
-
-__device__ float* Shared() {
-  extern __shared__ float4 memory[];
-  return reinterpret_cast<float*>(memory);
-}
 
 // Queries into shared memory, zeros behind head_dim and behind the last query.
 __device__ void LoadQueries(const Params& p, const Tile& tile, float* query) {
@@ -141,6 +68,7 @@ __device__ void LoadRows(const Params& p, const Tile& tile, const Chunk& chunk, 
                             : context + (tile.context_first + chunk.begin) * stride + tile.kv_head * dim;
   if (dim == padded && reinterpret_cast<uintptr_t>(source) % sizeof(float4) == 0) {
     const int quads = dim / 4;
+#pragma unroll 4
     for (int i = threadIdx.x; i < chunk.count * quads; i += kThreads) {
       const int row = i / quads, c = i % quads * 4;
       *reinterpret_cast<float4*>(rows + row * p.key_step + c) =
@@ -182,17 +110,16 @@ __device__ void Score(const Params& p, const Chunk& chunk, const Ranges& ranges,
   }
 }
 
-// score becomes exp(score - max); the part's max and sum of each query are written.
-__device__ void Exponentiate(const Params& p, float* score, float* part) {
+// Weights exp(score - max), stored [key, query]; the part's max and sum of each query are written.
+__device__ void Exponentiate(const Params& p, const float* score, float* weight, float* part) {
   const int lane = threadIdx.x % 32, padded = static_cast<int>(p.layout.padded_dim);
   for (int q = threadIdx.x / 32; q < kTileQueries; q += kWarps) {
-    float* row = score + q * kChunkKeys;
-    const float a = row[lane], b = row[lane + 32];
+    const float a = score[q * kChunkKeys + lane], b = score[q * kChunkKeys + lane + 32];
     const float top = WarpMax(fmaxf(a, b));
     // A chunk of which the query sees nothing has no weight at all.
     const float x = top == -INFINITY ? 0.0f : expf(a - top), y = top == -INFINITY ? 0.0f : expf(b - top);
-    row[lane] = x;
-    row[lane + 32] = y;
+    weight[lane * kWeightStep + q] = x;
+    weight[(lane + 32) * kWeightStep + q] = y;
     const float sum = WarpSum(x + y);
     if (lane == 0) {
       part[kTileQueries * padded + q] = top;
@@ -201,89 +128,93 @@ __device__ void Exponentiate(const Params& p, float* score, float* part) {
   }
 }
 
-// part[q, c] = sum over keys, ascending, of score * value. Keys that a query does not see are left out, so
-// that what they hold is no matter.
-__device__ void Accumulate(const Params& p, const Chunk& chunk, const float* score, const float* values,
-                           float* part) {
-  const int quads = static_cast<int>(p.layout.padded_dim) / 4;
-  for (int i = threadIdx.x; i < kTileQueries * quads; i += kThreads) {
-    const int q = i / quads, c = i % quads * 4;
-    float4 sum = {0, 0, 0, 0};
-    for (int key = 0; key < chunk.count; ++key) {
-      const float weight = score[q * kChunkKeys + key];
+// A key that the query does not see adds nothing, whatever it holds.
+__device__ float Add(float weight, float value, float sum) {
+  return weight != 0 ? fmaf(weight, value, sum) : sum;
+}
+__device__ void Add(float weight, const float4& value, float4& sum) {
+  sum.x = Add(weight, value.x, sum.x);
+  sum.y = Add(weight, value.y, sum.y);
+  sum.z = Add(weight, value.z, sum.z);
+  sum.w = Add(weight, value.w, sum.w);
+}
+
+// part[q, c] = sum over keys of weight * value. A thread has four queries and four columns; where that leaves
+// threads over, the keys are cut into equal ranges, each summed ascending, which are then added ascending:
+// head_dim alone decides into how many.
+__device__ void Accumulate(const Params& p, const Chunk& chunk, const float* weight, const float* values,
+                           float* sums, float* part) {
+  const int padded = static_cast<int>(p.layout.padded_dim), quads = padded / 4;
+  const int items = kTileQueries / 4 * quads, ranges = p.key_ranges;
+  const int keys = kChunkKeys / ranges;
+  for (int i = threadIdx.x; i < items * ranges; i += kThreads) {
+    const int range = i / items, item = i % items;
+    const int q = item / quads * 4, c = item % quads * 4;
+    float4 sum[4] = {};
+    const int end = min((range + 1) * keys, chunk.count);
+    for (int key = range * keys; key < end; ++key) {
+      const float4 w = *reinterpret_cast<const float4*>(weight + key * kWeightStep + q);
       const float4 v = *reinterpret_cast<const float4*>(values + key * p.key_step + c);
-      if (weight != 0) {
-        sum.x = fmaf(weight, v.x, sum.x);
-        sum.y = fmaf(weight, v.y, sum.y);
-        sum.z = fmaf(weight, v.z, sum.z);
-        sum.w = fmaf(weight, v.w, sum.w);
-      }
+      Add(w.x, v, sum[0]);
+      Add(w.y, v, sum[1]);
+      Add(w.z, v, sum[2]);
+      Add(w.w, v, sum[3]);
     }
-    *reinterpret_cast<float4*>(part + q * quads * 4 + c) = sum;
+    float* out = ranges == 1 ? part : sums + range * kTileQueries * padded;
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      *reinterpret_cast<float4*>(out + (q + j) * padded + c) = sum[j];
+    }
+  }
+  if (ranges == 1) {
+    return;
+  }
+  __syncthreads();
+  for (int i = threadIdx.x; i < kTileQueries * padded; i += kThreads) {
+    float sum = sums[i];
+    for (int range = 1; range < ranges; ++range) {
+      sum += sums[range * kTileQueries * padded + i];
+    }
+    part[i] = sum;
   }
 }
 
-// The parts of a tile in ascending order, by the thread block that arrived last.
-__device__ void Merge(const Params& p, const Tile& tile, float* weight, float* total) {
-  const int padded = static_cast<int>(p.layout.padded_dim), dim = static_cast<int>(p.args.query.columns);
-  const int chunks = tile.chunks(), lane = threadIdx.x % 32;
-  for (int q = threadIdx.x / 32; q < tile.count; q += kWarps) {
-    float top = -INFINITY;
-    for (int chunk = lane; chunk < chunks; chunk += 32) {
-      top = fmaxf(top, __ldcg(tile.part(p, chunk) + kTileQueries * padded + q));
-    }
-    top = WarpMax(top);
-    for (int chunk = lane; chunk < chunks; chunk += 32) {
-      const float own = __ldcg(tile.part(p, chunk) + kTileQueries * padded + q);
-      weight[q * p.layout.max_chunks + chunk] = own == -INFINITY ? 0.0f : expf(own - top);
-    }
-    __syncwarp();
-    if (lane == 0) {
-      float sum = 0;
-      for (int chunk = 0; chunk < chunks; ++chunk) {
-        sum = fmaf(__ldcg(tile.part(p, chunk) + kTileQueries * (padded + 1) + q),
-                   weight[q * p.layout.max_chunks + chunk], sum);
-      }
-      total[q] = sum;
-    }
+// One chunk of a tile into its part.
+__device__ void AttendChunk(const Params& p, const Tile& tile, const Ranges& ranges, int index,
+                            const float* query, const SharedLayout& at) {
+  const Chunk chunk(p, tile, index);
+  float* part = tile.part(p, index);
+  float* keys = Shared() + at.keys;
+  float* values = Shared() + at.values;
+  float* score = Shared() + at.score;
+  float* weight = Shared() + at.weight;
+  LoadRows(p, tile, chunk, p.args.context_key, p.args.block_key, keys);
+  if (at.values != at.keys) {
+    LoadRows(p, tile, chunk, p.args.context_value, p.args.block_value, values);
   }
   __syncthreads();
-  for (int i = threadIdx.x; i < tile.count * dim; i += kThreads) {
-    const int q = i / dim, c = i % dim;
-    float sum = 0;
-#pragma unroll 8
-    for (int chunk = 0; chunk < chunks; ++chunk) {
-      sum = fmaf(__ldcg(tile.part(p, chunk) + q * padded + c), weight[q * p.layout.max_chunks + chunk], sum);
-    }
-    RowOf(p.args.out, tile.row(p, q), tile.head(p, q))[c] = sum / total[q];
+  Score(p, chunk, ranges, query, keys, score);
+  __syncthreads();
+  if (at.values == at.keys) {
+    LoadRows(p, tile, chunk, p.args.context_value, p.args.block_value, values);
   }
+  Exponentiate(p, score, weight, part);
+  __syncthreads();
+  Accumulate(p, chunk, weight, values, Shared() + at.sums, part);
+  __syncthreads();
 }
 
 __global__ void __launch_bounds__(kThreads) Attend(const __grid_constant__ Params p) {
   __shared__ Ranges ranges;
   __shared__ bool last;
-  __shared__ float total[kTileQueries];
   const Tile tile(p);
-  float* query = Shared();
-  float* score = query + kTileQueries * p.layout.padded_dim;
-  float* rows = score + kTileQueries * kChunkKeys;
   const int chunks = tile.chunks();
   if (blockIdx.x < chunks) {
-    LoadQueries(p, tile, query);
+    LoadQueries(p, tile, Shared());
     LoadRanges(p, tile, ranges);
-  }
-  for (int i = blockIdx.x; i < chunks; i += gridDim.x) {
-    const Chunk chunk(p, tile, i);
-    float* part = tile.part(p, i);
-    LoadRows(p, tile, chunk, p.args.context_key, p.args.block_key, rows);
-    __syncthreads();
-    Score(p, chunk, ranges, query, rows, score);
-    __syncthreads();
-    LoadRows(p, tile, chunk, p.args.context_value, p.args.block_value, rows);
-    Exponentiate(p, score, part);
-    __syncthreads();
-    Accumulate(p, chunk, score, rows, part);
-    __syncthreads();
+    for (int i = blockIdx.x; i < chunks; i += gridDim.x) {
+      AttendChunk(p, tile, ranges, i, Shared(), p.shared);
+    }
   }
   __threadfence();
   __syncthreads();
@@ -294,17 +225,30 @@ __global__ void __launch_bounds__(kThreads) Attend(const __grid_constant__ Param
   }
   __syncthreads();
   if (last) {
-    Merge(p, tile, Shared(), total);
+    Merge(p, tile, Shared());
   }
 }
 
-size_t SharedBytes(const Params& p) {
-  const int64_t chunk = kTileQueries * (p.layout.padded_dim + kChunkKeys) + kChunkKeys * int64_t{p.key_step};
-  const int64_t merge = kTileQueries * p.layout.max_chunks;
-  return static_cast<size_t>(std::max(chunk, merge)) * sizeof(float);
-}
+constexpr int64_t kMostShared = 99 * 1024 - 1024;
 
-constexpr size_t kMostShared = 99 * 1024 - 1024;
+// Where things lie in shared memory; values lie apart from keys, so that both are on their way at once, where
+// there is room, and partial sums over ranges of keys lie where keys and scores were.
+SharedLayout LayOut(const gqa::SplitLayout& layout, int key_step, int key_ranges) {
+  const int64_t rows = int64_t{kChunkKeys} * key_step;
+  SharedLayout at;
+  at.score = static_cast<int>(kTileQueries * layout.padded_dim);
+  at.weight = at.score + kTileQueries * kChunkKeys;
+  at.keys = at.weight + kChunkKeys * kWeightStep;
+  at.sums = at.keys;
+  const int64_t sums = key_ranges > 1 ? key_ranges * kTileQueries * layout.padded_dim : 0;
+  const int64_t first = std::max(rows, sums);
+  const bool apart = (at.keys + first + rows) * int64_t{sizeof(float)} <= kMostShared;
+  Check(apart || sums == 0, "sums have a place of their own");
+  at.values = apart ? static_cast<int>(at.keys + first) : at.keys;
+  const int64_t merge = kTileQueries * (2 * layout.max_chunks + 1);
+  at.floats = std::max(at.values + rows, merge);
+  return at;
+}
 
 }  // namespace
 
@@ -327,7 +271,13 @@ absl::Status BlockAttentionGqa(const BlockAttentionGqaArgs& args, StreamView str
   params.parts = static_cast<float*>(args.scratch);
   params.arrived = reinterpret_cast<unsigned*>(static_cast<char*>(args.scratch) + args.scratch_bytes -
                                                params.layout.counter_bytes());
-  const size_t shared = SharedBytes(params);
+  const int64_t items = kTileQueries / 4 * (params.layout.padded_dim / 4);
+  params.key_ranges = 1;
+  while (params.key_ranges < 8 && items * params.key_ranges * 2 <= kThreads) {
+    params.key_ranges *= 2;
+  }
+  params.shared = LayOut(params.layout, params.key_step, params.key_ranges);
+  const int64_t shared = params.shared.floats * int64_t{sizeof(float)};
   if (shared > kMostShared) {
     return absl::InvalidArgumentError(
         absl::StrCat("max_context=", args.max_context, ", expected one whose chunks fit shared memory"));
@@ -341,7 +291,8 @@ absl::Status BlockAttentionGqa(const BlockAttentionGqaArgs& args, StreamView str
   RETURN_IF_ERROR(CudaStatus(cudaFuncSetAttribute(Attend, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                                   static_cast<int>(kMostShared)),
                              "block_attention_gqa"));
-  Attend<<<grid, kThreads, shared, static_cast<cudaStream_t>(stream.cuda_stream)>>>(params);
+  Attend<<<grid, kThreads, static_cast<size_t>(shared), static_cast<cudaStream_t>(stream.cuda_stream)>>>(
+      params);
   return LaunchStatus("block_attention_gqa");
 }
 
