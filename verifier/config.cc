@@ -15,6 +15,32 @@
 namespace arborist::verifier {
 namespace {
 
+absl::StatusOr<DType> ReadKvType(v1::KvType type, DeviceKind device) {
+  const bool cuda = device == DeviceKind::kCuda;
+  switch (type) {
+    case v1::KV_TYPE_UNSPECIFIED:
+      return cuda ? DType::kBF16 : DType::kF32;
+    case v1::KV_TYPE_F32:
+      return DType::kF32;
+    case v1::KV_TYPE_BF16:
+      if (cuda) {
+        return DType::kBF16;
+      }
+      [[fallthrough]];
+    default:
+      return FieldError("kv_type", absl::StrCat(static_cast<int>(type)),
+                        cuda ? "F32 or BF16" : "F32 on the CPU");
+  }
+}
+
+absl::Status SetKvType(const std::string& name, v1::VerifierConfig& config) {
+  if (name != "f32" && name != "bf16") {
+    return FieldError("--kv-type", name, "f32 or bf16");
+  }
+  config.set_kv_type(name == "f32" ? v1::KV_TYPE_F32 : v1::KV_TYPE_BF16);
+  return absl::OkStatus();
+}
+
 absl::StatusOr<Config> Check(const v1::VerifierConfig& in) {
   Config out;
   ASSIGN_OR_RETURN(out.rpc, ReadRpcConfig(in.rpc()));
@@ -22,9 +48,7 @@ absl::StatusOr<Config> Check(const v1::VerifierConfig& in) {
     return FieldError("model", "", "the directory of the target model (flag --model)");
   }
   ASSIGN_OR_RETURN(out.device, ReadDeviceConfig(in.device(), in.gpu()));
-  if (out.device.kind == DeviceKind::kCuda) {
-    return FieldError("device", "CUDA", "CPU: this build has no CUDA backend yet");
-  }
+  ASSIGN_OR_RETURN(out.kv_type, ReadKvType(in.kv_type(), out.device.kind));
   out.model = in.model();
   out.drafter = in.drafter();
   const std::filesystem::path directory = std::filesystem::path(in.model()).lexically_normal();
@@ -70,6 +94,7 @@ absl::StatusOr<CommandLine> ReadCommandLine(int argc, const char* const* argv) {
   flags.AddText("model-name", "name in GetInfo", [&](const std::string& v) { over.set_model_name(v); });
   AddDeviceFlags(flags, over);
   flags.AddInteger("threads", "compute threads", 1, 1024, [&](int64_t v) { over.set_threads(v); });
+  flags.Add("kv-type", "f32, or bf16 on a GPU", [&](const std::string& v) { return SetKvType(v, over); });
   flags.AddInteger("kv-pages", "KV pages of 64 positions", 1, 16777216,
                    [&](int64_t v) { over.set_kv_pages(v); });
   flags.AddInteger("max-sequences", "sequences in decode at once", 1, 4096,

@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "common/device/device.h"
 #include "common/rpc/rpc_config.h"
+#include "common/tensor/dtype.h"
 
 namespace arborist::verifier {
 
@@ -18,6 +19,7 @@ struct Config {
   std::string drafter;  // empty: no features
   std::string model_name;
   DeviceOptions device;
+  DType kv_type = DType::kF32;
   int threads = 1;
   int64_t kv_pages = 0;
   int max_sequences = 0;

@@ -76,6 +76,18 @@ TEST_F(VerifierConfigTest, FlagsOverrideTheFile) {
   EXPECT_EQ(config.max_step_rows, 33);
 }
 
+TEST_F(VerifierConfigTest, KvIsBf16OnAGpuAndF32OnTheCpuUnlessSaidOtherwise) {
+  const auto kv_type = [this](std::vector<std::string> flags) {
+    flags.insert(flags.end(), {"--listen=unix:/tmp/v", "--model=/m"});
+    const auto line = ReadFile("", flags);
+    EXPECT_TRUE(line.ok()) << line.status();
+    return line->config.kv_type;
+  };
+  EXPECT_EQ(kv_type({}), DType::kF32);
+  EXPECT_EQ(kv_type({"--device=cuda"}), DType::kBF16);
+  EXPECT_EQ(kv_type({"--device=cuda", "--kv-type=f32"}), DType::kF32);
+}
+
 TEST_F(VerifierConfigTest, ErrorsNameFileLineAndField) {
   EXPECT_THAT(Message(ReadFile("model: '/a'\nmodle: '/b'\n")), HasSubstr(path_ + ":2:"));
   EXPECT_THAT(Message(ReadFile("model: '/a'\nmodle: '/b'\n")), HasSubstr("modle"));
@@ -95,7 +107,8 @@ TEST_F(VerifierConfigTest, EveryBadValueIsRefusedByName) {
   EXPECT_THAT(Message(Read({"--model=/m", "--listen=nonsense"})), HasSubstr("rpc.listen=nonsense"));
   EXPECT_THAT(Message(Read({"--model=/m", "--listen=h:70000"})), HasSubstr("rpc.listen=h:70000"));
   EXPECT_THAT(Message(Read({"--model=/m", "--listen=unix:"})), HasSubstr("rpc.listen=unix:"));
-  EXPECT_THAT(with("device: DEVICE_CUDA"), HasSubstr("device=CUDA, expected CPU"));
+  EXPECT_THAT(with("kv_type: KV_TYPE_BF16"), HasSubstr("kv_type=2, expected F32 on the CPU"));
+  EXPECT_EQ(with("device: DEVICE_CUDA kv_type: KV_TYPE_BF16"), "no error");
   EXPECT_THAT(with("threads: -1"), HasSubstr("threads=-1, expected a value in [1, 1024]"));
   EXPECT_THAT(with("kv_pages: -1"), HasSubstr("kv_pages=-1"));
   EXPECT_THAT(with("max_sequences: 5000"), HasSubstr("max_sequences=5000"));
@@ -118,6 +131,7 @@ TEST_F(VerifierConfigTest, BadCommandLinesAreRefused) {
   EXPECT_THAT(Message(Read({"--threads=two"})), HasSubstr("--threads=two, expected an integer"));
   EXPECT_THAT(Message(Read({"--threads=0"})), HasSubstr("--threads=0"));
   EXPECT_THAT(Message(Read({"--device=tpu"})), HasSubstr("--device=tpu, expected cpu or cuda"));
+  EXPECT_THAT(Message(Read({"--kv-type=fp8"})), HasSubstr("--kv-type=fp8, expected f32 or bf16"));
   EXPECT_THAT(Message(Read({"--help=yes"})), HasSubstr("without a value"));
   const auto help = Read({"--help"});
   ASSERT_TRUE(help.ok());

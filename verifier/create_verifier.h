@@ -32,6 +32,9 @@ struct VerifierOptions {
   int max_logits_rows = 0;      // of a step's trees; > max_tree_nodes, <= max_rows
   int prefill_chunk = 512;      // most prompt rows of a step
   bool run_self_test = true;
+  // Called once, on the step thread, when the GPU cannot be used any more: all sequences have ended with this
+  // status, and no more are taken. May be null.
+  std::function<void(const absl::Status&)> on_device_failure = nullptr;
   // Test hook: cuts every tree to a random prefix, reported in cut_nodes. Text must not change.
   std::optional<uint64_t> cut_trees_seed;
   // Test hook: sees every step before it runs, on the step thread.

@@ -97,8 +97,7 @@ void VerifierImpl::DeliverFeatureChunk(Sequence& sequence) {
   const absl::Status read = runner_->ReadFeatures(sequence.pages.table(), first, rows,
                                                   reinterpret_cast<BFloat16*>(features.data()));
   if (!read.ok()) {
-    const std::lock_guard lock(mutex_);
-    sequence.End(read);
+    device_fault_.Update(read);
     return;
   }
   sequence.sink->OnFeatures(first, rows, std::move(features));

@@ -1,9 +1,15 @@
 #include "verifier/run.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
+#include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
+#include <utility>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
@@ -38,20 +44,36 @@ struct Loaded {
   int64_t page_bytes = 0;
 };
 
-KvShape ShapeOfCache(const ModelConfig& model, bool features) {
+KvShape ShapeOfCache(const Config& config, const ModelConfig& model, bool features) {
   return {.layers = model.layers,
+          .latent_type = config.kv_type,
           .latent_row = model.latent_row(),
           .feature_row = features ? model.hidden_size : 0};
 }
 
-// Room for max_sequences full contexts, within the default bytes; always for one.
-int64_t DefaultPages(const Config& config, int context, int64_t page_bytes) {
-  const int64_t one = CeilDiv(context + config.max_tree_nodes + 1, kPageRows);
-  const int64_t affordable = kDefaultCacheBytes / page_bytes;
-  return std::max(one, std::min(one * config.max_sequences, affordable));
+// On a GPU the steps' own buffers and recorded work come after the cache.
+int64_t AffordableBytes(const Device& device) {
+  return device.kind() == DeviceKind::kCpu ? kDefaultCacheBytes
+                                           : static_cast<int64_t>(device.bytes_left() / 10 * 9);
 }
 
-absl::StatusOr<Loaded> Load(const Config& config, Device& device) {
+// Room for max_sequences full contexts, within what is affordable; always for one.
+int64_t DefaultPages(const Config& config, int context, int64_t page_bytes, const Device& device) {
+  const int64_t one = CeilDiv(context + config.max_tree_nodes + 1, kPageRows);
+  return std::max(one, std::min(one * config.max_sequences, AffordableBytes(device) / page_bytes));
+}
+
+VerifierIdentity IdentityOf(const Config& config, std::string checkpoint, const Device& device) {
+  VerifierIdentity identity;
+  identity.checkpoint = std::move(checkpoint);
+  identity.backend = device.kind() == DeviceKind::kCpu ? "cpu" : "cuda";
+  identity.architecture = device.architecture();
+  identity.kv_dtype = std::string(Name(config.kv_type));
+  return identity;
+}
+
+absl::StatusOr<Loaded> Load(const Config& config, Device& device,
+                            std::function<void(const absl::Status&)> on_device_failure) {
   const kernels::KernelSet& kernels = kernels::KernelsFor(device.kind());
   ASSIGN_OR_RETURN(const ModelConfig shape, ReadModelConfig(config.model));
   const auto longest = static_cast<int>(shape.max_position_embeddings);
@@ -65,9 +87,11 @@ absl::StatusOr<Loaded> Load(const Config& config, Device& device) {
     ASSIGN_OR_RETURN(projection, LoadProjection(config.drafter));
   }
   Loaded loaded;
-  loaded.page_bytes = PageBytes(ShapeOfCache(shape, projection.has_value()));
+  KvShape one_page = ShapeOfCache(config, shape, projection.has_value());
+  one_page.pages = 1;
+  loaded.page_bytes = PageBytes(one_page);
   VerifierOptions options;
-  options.pages = config.kv_pages > 0 ? config.kv_pages : DefaultPages(config, context, loaded.page_bytes);
+  options.kv_type = config.kv_type;
   options.max_context = context;
   options.max_tree_nodes = config.max_tree_nodes;
   options.max_sequences = config.max_sequences;
@@ -76,6 +100,7 @@ absl::StatusOr<Loaded> Load(const Config& config, Device& device) {
   options.max_logits_rows = std::min(config.max_step_rows, std::max(kLogitsRows, config.max_tree_nodes + 1));
   options.prefill_chunk = config.prefill_chunk;
   options.cut_trees_seed = config.cut_trees_seed;
+  options.on_device_failure = std::move(on_device_failure);
   ModelOptions model_options;
   model_options.directory = config.model;
   model_options.max_rows = options.max_rows;
@@ -85,10 +110,11 @@ absl::StatusOr<Loaded> Load(const Config& config, Device& device) {
     model_options.tap_layers.assign(projection->taps.begin(), projection->taps.end());
   }
   ASSIGN_OR_RETURN(std::unique_ptr<Model> model, Model::Load(model_options, kernels, device));
-  ASSIGN_OR_RETURN(const std::string checkpoint, CheckpointFingerprint(config.model));
-  VerifierIdentity identity;
-  identity.checkpoint = checkpoint;
-  loaded.info = {.fingerprint = VerifierFingerprint(identity),
+  // Weights and activations are there now; the cache gets its part of the rest.
+  options.pages =
+      config.kv_pages > 0 ? config.kv_pages : DefaultPages(config, context, loaded.page_bytes, device);
+  ASSIGN_OR_RETURN(std::string checkpoint, CheckpointFingerprint(config.model));
+  loaded.info = {.fingerprint = VerifierFingerprint(IdentityOf(config, std::move(checkpoint), device)),
                  .projection_hash = projection.has_value() ? projection->hash : "",
                  .model_name = config.model_name,
                  .vocabulary_size = static_cast<int32_t>(shape.vocab_size),
@@ -113,10 +139,29 @@ void PrintTable(const Config& config, const Loaded& loaded) {
       loaded.info.projection_hash.empty() ? "none" : loaded.info.projection_hash.substr(0, 12).c_str());
 }
 
+// Why the device cannot be used any more; OK while it can.
+class DeviceFailure {
+ public:
+  void Set(const absl::Status& status) {
+    std::fprintf(stderr, "verifier: the device failed: %s\n", std::string(status.message()).c_str());
+    const std::lock_guard lock(mutex_);
+    status_ = status;
+  }
+  absl::Status Get() {
+    const std::lock_guard lock(mutex_);
+    return status_;
+  }
+
+ private:
+  std::mutex mutex_;
+  absl::Status status_;
+};
+
 absl::Status Serve(const Config& config, TerminationSignal& signal) {
   // In this order, so that each outlives what uses it.
   ThreadPool threads(config.threads);
   ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, OpenDevice(config.device, threads));
+  DeviceFailure device_failure;
   Loaded loaded;
   ServingSwitch health(kVerifierServiceName);
   VerifierServiceImpl service(config.stall_limit, [&health](bool serving) {
@@ -129,13 +174,18 @@ absl::Status Serve(const Config& config, TerminationSignal& signal) {
   ASSIGN_OR_RETURN(const std::unique_ptr<RpcServer> server, RpcServer::Start(config.rpc.server, services));
   health.Attach(server.get());
   std::fprintf(stderr, "verifier: listens on %s\n", absl::StrJoin(server->addresses(), ", ").c_str());
-  ASSIGN_OR_RETURN(loaded, Load(config, *device));
+  ASSIGN_OR_RETURN(loaded, Load(config, *device, [&](const absl::Status& status) {
+                     device_failure.Set(status);
+                     health.Set(false);
+                     kill(getpid(), SIGTERM);  // ends like any other process: drained, then with the reason
+                   }));
   PrintTable(config, loaded);
+  std::fprintf(stderr, "verifier: %s", MemoryTable(*device).c_str());
   service.Serve(loaded.verifier.get(), loaded.info);
   std::fprintf(stderr, "verifier: signal %d, draining\n", signal.Wait());
   server->Drain();
   service.Stop();
-  return absl::OkStatus();
+  return device_failure.Get();
 }
 
 }  // namespace

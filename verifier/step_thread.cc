@@ -3,6 +3,7 @@
 #include <random>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/base/status_macros.h"
 #include "verifier/device_step_runner.h"
@@ -134,8 +135,24 @@ void VerifierImpl::Loop() {
     if (!trees_.empty() || !chunks_.empty()) {
       RunStep();
     }
+    if (!device_fault_.ok() && !device_failed_.load()) {
+      FailDevice();
+    }
   }
   CloseAll();
+}
+
+void VerifierImpl::FailDevice() {
+  device_failed_.store(true);
+  {
+    const std::lock_guard lock(mutex_);
+    device_status_ = absl::UnavailableError(absl::StrCat("the device failed: ", device_fault_.message()));
+    CloseTable(device_fault_);
+  }
+  DeliverClosed();
+  if (options_.on_device_failure) {
+    options_.on_device_failure(device_fault_);
+  }
 }
 
 void VerifierImpl::MarkProgress() {
@@ -289,6 +306,9 @@ void VerifierImpl::RunStep() {
     options_.before_step(step_trees_, step_chunks_, cache_.planes(), device_);
   }
   step_status_ = runner_->Run(step_trees_, step_chunks_);
+  if (device_.kind() == DeviceKind::kCuda) {
+    device_fault_.Update(step_status_);
+  }
   const double seconds = std::chrono::duration<double>(Clock::now() - step_begin_).count();
   for (int i = 0; i < static_cast<int>(trees_.size()) && step_status_.ok(); ++i) {
     BuildCommitted(i, seconds);
@@ -351,14 +371,18 @@ void VerifierImpl::ApplyChunk(ChunkInStep& chunk) {
 void VerifierImpl::CloseAll() {
   {
     const std::lock_guard lock(mutex_);
-    closed_.clear();
-    while (!table_.all().empty()) {
-      Sequence& sequence = *table_.all().begin()->second;
-      sequence.End(absl::UnavailableError("the verifier is shutting down"));
-      closed_.push_back(table_.Remove(sequence.handle));
-    }
+    CloseTable(absl::UnavailableError("the verifier is shutting down"));
   }
   DeliverClosed();
+}
+
+void VerifierImpl::CloseTable(const absl::Status& status) {
+  closed_.clear();
+  while (!table_.all().empty()) {
+    Sequence& sequence = *table_.all().begin()->second;
+    sequence.End(status);
+    closed_.push_back(table_.Remove(sequence.handle));
+  }
 }
 
 }  // namespace arborist::verifier

@@ -99,7 +99,8 @@ class Verifier {
 
   virtual int64_t free_pages() const = 0;
   virtual int64_t total_pages() const = 0;
-  // Seconds since the last completed step while work exists, 0 when idle: for health.
+  // Seconds since the last completed step while work exists, 0 when idle, infinite once the device has
+  // failed: for health.
   virtual double stalled_seconds() const = 0;
 };
 

@@ -2,6 +2,7 @@
 #include "verifier/verifier_impl.h"
 
 #include <algorithm>
+#include <limits>
 #include <random>
 #include <utility>
 
@@ -84,6 +85,7 @@ absl::StatusOr<SequenceHandle> VerifierImpl::Open(OpenArgs args, SequenceSink* s
   sequence->args = std::move(args);
 
   const std::lock_guard lock(mutex_);
+  RETURN_IF_ERROR(device_status_);
   ASSIGN_OR_RETURN(Sequence * inserted, table_.Insert(std::move(sequence)));
   wake_.notify_one();
   return inserted->handle;
@@ -165,6 +167,9 @@ void VerifierImpl::Cancel(SequenceHandle handle) {
 }
 
 double VerifierImpl::stalled_seconds() const {
+  if (device_failed_.load()) {
+    return std::numeric_limits<double>::infinity();
+  }
   if (!busy_.load()) {
     return 0;
   }

@@ -84,11 +84,15 @@ class VerifierImpl final : public Verifier {
   void Plan();
   void ApplyTree(int index);
   void ApplyChunk(ChunkInStep& chunk);
+  // Ends and takes out every sequence; DeliverClosed tells the owners.
+  void CloseTable(const absl::Status& status);
 
   // The step thread, outside the mutex.
   void Loop();
   void MarkProgress();
   void RunStep();
+  // After a step or a copy failed on a GPU, which leaves it unusable: ends everything.
+  void FailDevice();
   void BuildCommitted(int index, double step_seconds);
   void DeliverBoundary();
   void DeliverClosed();
@@ -109,13 +113,15 @@ class VerifierImpl final : public Verifier {
 
   std::mutex mutex_;
   std::condition_variable wake_;
-  SequenceTable table_;       // guarded by mutex_
-  bool stopping_ = false;     // guarded by mutex_
-  uint64_t next_ticket_ = 1;  // guarded by mutex_
-  uint64_t cuts_ = 0;         // guarded by mutex_
+  SequenceTable table_;         // guarded by mutex_
+  bool stopping_ = false;       // guarded by mutex_
+  absl::Status device_status_;  // guarded by mutex_
+  uint64_t next_ticket_ = 1;    // guarded by mutex_
+  uint64_t cuts_ = 0;           // guarded by mutex_
   std::thread thread_;
 
   std::atomic<bool> busy_{false};
+  std::atomic<bool> device_failed_{false};
   std::atomic<int64_t> last_step_ns_{0};
 
   // The step thread's lists; they keep their memory.
@@ -133,6 +139,7 @@ class VerifierImpl final : public Verifier {
   std::vector<StepChunk> step_chunks_;
   std::vector<TokenId> run_;
   absl::Status step_status_;
+  absl::Status device_fault_;  // of a step or a copy on a GPU
   Clock::time_point step_begin_;
 };
 

@@ -1,3 +1,5 @@
+#include <unistd.h>
+
 #include <cstdlib>
 #include <cstring>
 
@@ -15,7 +17,11 @@ class CpuDevice final : public Device {
 
   DeviceKind kind() const override { return DeviceKind::kCpu; }
   std::string name() const override { return "CPU"; }
+  std::string architecture() const override { return "any"; }
   StreamView stream() const override { return {.threads = threads_, .cuda_stream = nullptr}; }
+  size_t bytes_left() const override {
+    return static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  }
 
   absl::StatusOr<DeviceMemory> Allocate(size_t bytes, absl::string_view what) override {
     const size_t size = (bytes + kAlignment) / kAlignment * kAlignment;

@@ -1,6 +1,6 @@
 #include <cuda_runtime_api.h>
 
-#include <atomic>
+#include <algorithm>
 #include <memory>
 
 #include "absl/strings/str_cat.h"
@@ -28,8 +28,12 @@ class CudaGraph final : public RecordedWork {
 
 class CudaDevice final : public Device {
  public:
-  CudaDevice(int index, size_t limit, std::string name, cudaStream_t stream)
-      : index_(index), left_(limit), name_(std::move(name)), stream_(stream) {}
+  CudaDevice(int index, size_t limit, const cudaDeviceProp& properties, cudaStream_t stream)
+      : index_(index),
+        left_(limit),
+        architecture_(absl::StrCat("sm_", properties.major, properties.minor)),
+        name_(absl::StrCat(properties.name, " (", architecture_, ")")),
+        stream_(stream) {}
   ~CudaDevice() override { cudaStreamDestroy(stream_); }
 
   DeviceKind kind() const override { return DeviceKind::kCuda; }
@@ -92,6 +96,7 @@ class CudaDevice final : public Device {
 
   int index_;
   size_t left_;
+  std::string architecture_;
   std::string name_;
   cudaStream_t stream_;
 };
@@ -128,9 +133,7 @@ absl::StatusOr<std::unique_ptr<Device>> OpenCudaDevice(const CudaDeviceOptions& 
   }
   cudaStream_t stream = nullptr;
   RETURN_IF_ERROR(CudaStatus(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate"));
-  return std::make_unique<CudaDevice>(
-      options.index, limit, absl::StrCat(properties.name, " (sm_", properties.major, properties.minor, ")"),
-      stream);
+  return std::make_unique<CudaDevice>(options.index, limit, properties, stream);
 }
 
 }  // namespace arborist

@@ -72,7 +72,11 @@ class Device {
   virtual ~Device() = default;
   virtual DeviceKind kind() const = 0;
   virtual std::string name() const = 0;
+  // What decides about the bits of a result: "any" on the CPU, "sm_90" and so on.
+  virtual std::string architecture() const = 0;
   virtual StreamView stream() const = 0;
+  // Of the device's memory, for this process: what Allocate can still give.
+  virtual size_t bytes_left() const = 0;
 
   // At least 256-byte aligned, zero-filled. More than the device or the limit holds is ResourceExhausted and
   // names `what`, the bytes wanted and those left.
