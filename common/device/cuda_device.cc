@@ -38,6 +38,11 @@ class CudaDevice final : public Device {
 
   DeviceKind kind() const override { return DeviceKind::kCuda; }
   std::string name() const override { return name_; }
+  std::string architecture() const override { return architecture_; }
+  size_t bytes_left() const override {
+    size_t free = 0, total = 0;
+    return cudaMemGetInfo(&free, &total) == cudaSuccess ? std::min(left_, free) : 0;
+  }
   // Launches go to the device that is current on the calling thread.
   StreamView stream() const override {
     cudaSetDevice(index_);
