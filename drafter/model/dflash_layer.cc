@@ -1,5 +1,6 @@
 #include "drafter/model/dflash_layer.h"
 
+#include "absl/status/statusor.h"
 #include "common/base/status_macros.h"
 
 namespace arborist::drafter {
@@ -23,42 +24,47 @@ absl::Status Norm(const ForwardPass& pass, const float* x, View1<const float> we
                                pass.stream);
 }
 
-// Per-head norm, then the rotation, in place.
-absl::Status NormAndRotate(const ForwardPass& pass, View1<const float> weight, int64_t heads,
-                           View1<const int32_t> positions, float* x) {
-  const DFlashSettings& s = pass.settings;
-  if (s.reading.query_key_norm) {
-    RETURN_IF_ERROR(Norm(pass, x, weight, positions.size * heads, x));
+// Keys and values of rows before norm and rotation: one product where the matrices lie together, else two
+// into the given places.
+struct KeyValueRows {
+  View2<const float> key, value;
+};
+absl::StatusOr<KeyValueRows> ProjectKeysAndValues(const ForwardPass& pass, const PlacedLayer& layer,
+                                                  View2<const float> x, float* key, float* value) {
+  const int64_t width = pass.settings.kv_width();
+  if (layer.key_value.data == nullptr) {
+    RETURN_IF_ERROR(Linear(pass, x, layer.key, key));
+    RETURN_IF_ERROR(Linear(pass, x, layer.value, value));
+    return KeyValueRows{Rows<const float>(key, x.rows, width), Rows<const float>(value, x.rows, width)};
   }
-  return pass.kernels.rope({.x = x,
-                            .row_stride = heads * s.head_dim,
-                            .head_stride = s.head_dim,
-                            .heads = heads,
-                            .position = positions,
-                            .cosine = pass.cosine,
-                            .sine = pass.sine,
-                            .pairing = s.reading.pairing},
-                           pass.stream);
+  float* both = pass.scratch.key_value;
+  RETURN_IF_ERROR(Linear(pass, x, layer.key_value, both));
+  return KeyValueRows{{both, x.rows, width, 2 * width}, {both + width, x.rows, width, 2 * width}};
+}
+
+// What all calls of gqa_heads have in common.
+kernels::GqaHeadsArgs HeadsOf(const ForwardPass& pass, const PlacedLayer& layer, const KeyValueRows& rows,
+                              View1<const int32_t> positions) {
+  const DFlashSettings& s = pass.settings;
+  kernels::GqaHeadsArgs args;
+  args.key_in = rows.key;
+  args.value_in = rows.value;
+  if (s.reading.query_key_norm) {
+    args.query_norm = layer.query_norm;
+    args.key_norm = layer.key_norm;
+  }
+  args.epsilon = s.epsilon;
+  args.position = positions;
+  args.cosine = pass.cosine;
+  args.sine = pass.sine;
+  args.pairing = s.reading.pairing;
+  return args;
 }
 
 absl::Status AddToResidual(const ForwardPass& pass, int64_t rows) {
   return pass.kernels.add_rows({.from = Rows<const float>(pass.scratch.added, rows, pass.settings.hidden),
                                 .into = Rows(pass.scratch.residual, rows, pass.settings.hidden)},
                                pass.stream);
-}
-
-// Rows behind the blocks' are the context's: from scratch into their places.
-absl::Status AppendToPlane(const ForwardPass& pass, const BlockBatch& batch, const float* rows, float* plane,
-                           int64_t plane_rows) {
-  const int64_t row_bytes = pass.settings.kv_width() * static_cast<int64_t>(sizeof(float));
-  return pass.kernels.kv_append(
-      {.rows = rows + batch.streams * pass.settings.block * pass.settings.kv_width(),
-       .source_stride_bytes = row_bytes,
-       .slot = {batch.append_slot.data, batch.append_rows},
-       .plane = plane,
-       .slots = plane_rows,
-       .row_bytes = row_bytes},
-      pass.stream);
 }
 
 absl::Status Attend(const ForwardPass& pass, int64_t index, const BlockBatch& batch,
@@ -94,17 +100,22 @@ absl::Status Attention(const ForwardPass& pass, int64_t index, const PlacedLayer
   const DFlashSettings& s = pass.settings;
   const Scratch& scratch = pass.scratch;
   const int64_t rows = batch.streams * s.block, all = rows + batch.append_rows;
-  RETURN_IF_ERROR(
-      Linear(pass, Rows<const float>(scratch.normed, rows, s.hidden), layer.query, scratch.query));
-  const View2<const float> keyed = Rows<const float>(scratch.normed, all, s.hidden);
-  RETURN_IF_ERROR(Linear(pass, keyed, layer.key, scratch.key));
-  RETURN_IF_ERROR(Linear(pass, keyed, layer.value, scratch.value));
-  RETURN_IF_ERROR(NormAndRotate(pass, layer.query_norm, s.heads, {batch.position.data, rows}, scratch.query));
-  RETURN_IF_ERROR(NormAndRotate(pass, layer.key_norm, s.kv_heads, {batch.position.data, all}, scratch.key));
-  if (batch.append_rows > 0) {
-    RETURN_IF_ERROR(AppendToPlane(pass, batch, scratch.key, planes.key(index), planes.rows));
-    RETURN_IF_ERROR(AppendToPlane(pass, batch, scratch.value, planes.value(index), planes.rows));
-  }
+  const View2<const float> normed = Rows<const float>(scratch.normed, rows, s.hidden);
+  RETURN_IF_ERROR(Linear(pass, normed, layer.query, scratch.query));
+  ASSIGN_OR_RETURN(const KeyValueRows projected,
+                   ProjectKeysAndValues(pass, layer, Rows<const float>(scratch.normed, all, s.hidden),
+                                        scratch.key, scratch.value));
+  kernels::GqaHeadsArgs heads = HeadsOf(pass, layer, projected, {batch.position.data, all});
+  heads.query_in = Rows<const float>(scratch.query, rows, s.query_width());
+  heads.query = {scratch.query, rows, s.heads, s.head_dim};
+  heads.key = {scratch.key, rows, s.kv_heads, s.head_dim};
+  heads.value = {scratch.value, rows, s.kv_heads, s.head_dim};
+  // Rows behind the blocks' are the context's.
+  heads.slot = {batch.append_slot.data, batch.append_rows};
+  heads.key_plane = planes.key(index);
+  heads.value_plane = planes.value(index);
+  heads.plane_rows = planes.rows;
+  RETURN_IF_ERROR(pass.kernels.gqa_heads(heads, pass.stream));
   RETURN_IF_ERROR(Attend(pass, index, batch, planes, max_context));
   return Linear(pass, Rows<const float>(scratch.attention, rows, s.query_width()), layer.output,
                 scratch.added);
@@ -114,14 +125,19 @@ absl::Status Mlp(const ForwardPass& pass, const PlacedLayer& layer, int64_t rows
   const DFlashSettings& s = pass.settings;
   const Scratch& scratch = pass.scratch;
   const View2<const float> normed = Rows<const float>(scratch.normed, rows, s.hidden);
-  RETURN_IF_ERROR(Linear(pass, normed, layer.gate, scratch.gate));
-  RETURN_IF_ERROR(Linear(pass, normed, layer.up, scratch.up));
-  const View2<float> gate = Rows(scratch.gate, rows, s.intermediate);
-  RETURN_IF_ERROR(pass.kernels.silu_mul({.gate = Rows<const float>(gate.data, rows, s.intermediate),
-                                         .up = Rows<const float>(scratch.up, rows, s.intermediate),
-                                         .out = gate},
-                                        pass.stream));
-  return Linear(pass, Rows<const float>(gate.data, rows, s.intermediate), layer.down, scratch.added);
+  View2<float> gate = Rows(scratch.gate, rows, s.intermediate);
+  View2<const float> up = Rows<const float>(scratch.up, rows, s.intermediate);
+  if (layer.gate_up.data != nullptr) {
+    RETURN_IF_ERROR(Linear(pass, normed, layer.gate_up, scratch.gate));
+    gate.row_stride = up.row_stride = 2 * s.intermediate;
+    up.data = scratch.gate + s.intermediate;
+  } else {
+    RETURN_IF_ERROR(Linear(pass, normed, layer.gate, scratch.gate));
+    RETURN_IF_ERROR(Linear(pass, normed, layer.up, scratch.up));
+  }
+  const View2<const float> gated{gate.data, gate.rows, gate.columns, gate.row_stride};
+  RETURN_IF_ERROR(pass.kernels.silu_mul({.gate = gated, .up = up, .out = gate}, pass.stream));
+  return Linear(pass, gated, layer.down, scratch.added);
 }
 
 }  // namespace
@@ -132,9 +148,12 @@ absl::Status WriteContextLayer(const ForwardPass& pass, const PlacedLayer& layer
     RETURN_IF_ERROR(Norm(pass, features.data, layer.input_norm, features.rows, pass.scratch.normed));
     features.data = pass.scratch.normed;
   }
-  RETURN_IF_ERROR(Linear(pass, features, layer.key, key));
-  RETURN_IF_ERROR(Linear(pass, features, layer.value, value));
-  return NormAndRotate(pass, layer.key_norm, pass.settings.kv_heads, positions, key);
+  ASSIGN_OR_RETURN(const KeyValueRows projected, ProjectKeysAndValues(pass, layer, features, key, value));
+  const DFlashSettings& s = pass.settings;
+  kernels::GqaHeadsArgs heads = HeadsOf(pass, layer, projected, positions);
+  heads.key = {key, features.rows, s.kv_heads, s.head_dim};
+  heads.value = {value, features.rows, s.kv_heads, s.head_dim};
+  return pass.kernels.gqa_heads(heads, pass.stream);
 }
 
 absl::Status RunBlockLayer(const ForwardPass& pass, int64_t index, const PlacedLayer& layer,

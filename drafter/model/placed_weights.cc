@@ -23,17 +23,27 @@ absl::Status PlaceMatrix(const WeightView& host, Placement& placement, WeightVie
   return absl::OkStatus();
 }
 
+absl::Status PlacePair(const WeightView& host_first, const WeightView& host_second, Placement& placement,
+                       WeightView& first, WeightView& second, WeightView& both) {
+  first = host_first;
+  second = host_second;
+  ASSIGN_OR_RETURN(both, placement.Stack({&first, &second}, "drafter weights"));
+  if (both.data != nullptr) {
+    return absl::OkStatus();
+  }
+  RETURN_IF_ERROR(PlaceMatrix(host_first, placement, first));
+  return PlaceMatrix(host_second, placement, second);
+}
+
 absl::Status PlaceLayer(const DFlashLayerWeights& host, Placement& placement, PlacedLayer& layer) {
   RETURN_IF_ERROR(PlaceVector(host.input_norm, placement, layer.input_norm));
   RETURN_IF_ERROR(PlaceVector(host.attention_norm, placement, layer.attention_norm));
   RETURN_IF_ERROR(PlaceVector(host.query_norm, placement, layer.query_norm));
   RETURN_IF_ERROR(PlaceVector(host.key_norm, placement, layer.key_norm));
   RETURN_IF_ERROR(PlaceMatrix(host.query, placement, layer.query));
-  RETURN_IF_ERROR(PlaceMatrix(host.key, placement, layer.key));
-  RETURN_IF_ERROR(PlaceMatrix(host.value, placement, layer.value));
+  RETURN_IF_ERROR(PlacePair(host.key, host.value, placement, layer.key, layer.value, layer.key_value));
   RETURN_IF_ERROR(PlaceMatrix(host.output, placement, layer.output));
-  RETURN_IF_ERROR(PlaceMatrix(host.gate, placement, layer.gate));
-  RETURN_IF_ERROR(PlaceMatrix(host.up, placement, layer.up));
+  RETURN_IF_ERROR(PlacePair(host.gate, host.up, placement, layer.gate, layer.up, layer.gate_up));
   return PlaceMatrix(host.down, placement, layer.down);
 }
 

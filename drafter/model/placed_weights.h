@@ -13,6 +13,8 @@ namespace arborist::drafter {
 struct PlacedLayer {
   View1<const float> input_norm, attention_norm, query_norm, key_norm;
   WeightView query, key, value, output, gate, up, down;
+  // Two products in one where the device has the matrices together; else without data.
+  WeightView key_value, gate_up;
 };
 
 // DFlashWeights where a device reads them: as they are mapped on the CPU, uploaded once elsewhere.

@@ -1,12 +1,14 @@
 #pragma once
 
 #include <cstddef>
+#include <initializer_list>
 #include <map>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "common/device/device.h"
+#include "common/tensor/view.h"
 
 namespace arborist::drafter {
 
@@ -18,6 +20,9 @@ class Placement {
 
   // The same pointer again gives the same copy. The copy is enqueued.
   absl::StatusOr<const void*> Place(const void* data, size_t bytes, absl::string_view what);
+  // The rows of several matrices of one width and type in one, which is empty (no data) on the CPU: there
+  // they stay where they are. Each of them becomes a part of it.
+  absl::StatusOr<WeightView> Stack(std::initializer_list<WeightView*> matrices, absl::string_view what);
 
  private:
   Device* device_;

@@ -31,18 +31,19 @@ struct Scratch {
   float* normed = nullptr;     // [max(all, kContextChunk), hidden]
   float* added = nullptr;      // [rows, hidden]: what attention or MLP adds to the residual; the head's input
   float* query = nullptr;      // [rows, heads, head_dim]
-  float* key = nullptr;        // [all, kv_heads, head_dim]
-  float* value = nullptr;      // [all, kv_heads, head_dim]
+  float* key = nullptr;        // [rows, kv_heads, head_dim]
+  float* value = nullptr;      // [rows, kv_heads, head_dim]
+  float* key_value = nullptr;  // [max(all, kContextChunk), 2, kv_heads, head_dim], on CUDA
   float* attention = nullptr;  // [rows, heads, head_dim]
-  float* gate = nullptr;       // [rows, intermediate]
-  float* up = nullptr;         // [rows, intermediate]
+  float* gate = nullptr;       // [rows, intermediate], then
+  float* up = nullptr;         // [rows, intermediate]; or [rows, 2, intermediate] as one
   float* logits = nullptr;     // [streams * (block - 1), vocabulary]
   void* splits = nullptr;      // of block_attention_gqa, on CUDA
   size_t splits_bytes = 0;
   DeviceMemory memory;
 
  private:
-  void Carve(const DFlashSettings& settings, const PassLimits& limits, bool splits_wanted, Carver& carver);
+  void Carve(const DFlashSettings& settings, const PassLimits& limits, bool on_gpu, Carver& carver);
 };
 
 }  // namespace arborist::drafter
