@@ -1,13 +1,21 @@
 // The kernels that only move or touch bytes: figure, byte floor, ratio. Sizes that fill the chip have the
-// goal of 1.3 times their floor; small ones stand beside the empty launch.
+// goal of 1.3 times their floor; small ones stand beside the empty launch. A row of each output is compared
+// with the oracle's; kernels that work in place have only their tests.
+#include <cuda_runtime_api.h>
+
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 #include <functional>
 #include <numeric>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "common/base/check.h"
+#include "common/tensor/dtype.h"
 #include "kernels/bench/cuda_bench.h"
 #include "kernels/embedding_lookup/embedding_lookup.h"
 #include "kernels/kv_append/kv_append.h"
@@ -84,12 +92,46 @@ class RowsBench {
                    .goal_microseconds = bytes >= kFills ? kGoal * floor : 0});
   }
 
+  template <typename T>
+  static std::vector<T> Download(const T* from, int64_t count) {
+    std::vector<T> values(count);
+    if (cudaDeviceSynchronize() != cudaSuccess ||
+        cudaMemcpy(values.data(), from, count * sizeof(T), cudaMemcpyDeviceToHost) != cudaSuccess) {
+      std::fprintf(stderr, "reading an output failed\n");
+      std::exit(1);
+    }
+    return values;
+  }
+  static std::vector<float> DownloadBf16(const void* from, int64_t count) {
+    std::vector<float> values;
+    for (const uint16_t bits : Download(static_cast<const uint16_t*>(from), count)) {
+      values.push_back(ToFloat(BFloat16{bits}));
+    }
+    return values;
+  }
+
+  // Ends the program unless each element is within `tolerance` of the largest.
+  static void Expect(const std::string& kernel, const std::vector<float>& got, const std::vector<float>& want,
+                     float tolerance) {
+    float scale = 0;
+    for (const float value : want) {
+      scale = std::max(scale, std::fabs(value));
+    }
+    for (size_t i = 0; i < want.size(); ++i) {
+      if (!(std::fabs(got[i] - want[i]) <= tolerance * scale)) {
+        std::fprintf(stderr, "%s: element %zu is %g, expected %g\n", kernel.c_str(), i, got[i], want[i]);
+        std::exit(1);
+      }
+    }
+  }
+
   void Norm(int64_t rows, int64_t columns) {
     if (!bench_.Wanted("rms_norm")) {
       return;
     }
     const double bytes = 8.0 * rows * columns;
-    const auto* weight = static_cast<float*>(bench_.Memory(columns * 4, 0));
+    const std::vector<float> weights(columns, 1.5f);
+    const float* weight = bench_.Upload(weights);
     Time("rms_norm", Shape(rows, std::to_string(columns)), bytes, bytes, [&](int i) {
       return cuda::RmsNorm({.x = {Input<float>(i, bytes / 2), rows, columns, columns},
                             .weight = {weight, columns},
@@ -97,6 +139,16 @@ class RowsBench {
                             .epsilon = 1e-6f},
                            bench_.stream());
     });
+    const std::vector<float> x = Download(Input<float>(0, bytes / 2), columns);
+    std::vector<float> want(columns);
+    Check(reference::RmsNorm({.x = {x.data(), 1, columns, columns},
+                              .weight = {weights.data(), columns},
+                              .out = {want.data(), 1, columns, columns},
+                              .epsilon = 1e-6f},
+                             {})
+              .ok(),
+          "the oracle runs");
+    Expect("rms_norm", Download(Output<float>(0, bytes / 2), columns), want, 1e-6f);
   }
 
   void Rotate(int64_t rows, int64_t heads, int64_t dim, int64_t head_stride, RopePairing pairing,
@@ -139,6 +191,16 @@ class RowsBench {
                             .out = {Output<float>(i, part), rows, kIntermediate, kIntermediate}},
                            bench_.stream());
     });
+    const std::vector<float> gate = Download(Input<float>(0, 2 * part), kIntermediate);
+    const std::vector<float> up = Download(Input<float>(0, 2 * part, part), kIntermediate);
+    std::vector<float> want(kIntermediate);
+    Check(reference::SiluMul({.gate = {gate.data(), 1, kIntermediate, kIntermediate},
+                              .up = {up.data(), 1, kIntermediate, kIntermediate},
+                              .out = {want.data(), 1, kIntermediate, kIntermediate}},
+                             {})
+              .ok(),
+          "the oracle runs");
+    Expect("silu_mul", Download(Output<float>(0, part), kIntermediate), want, 1e-6f);
   }
 
   void Embed(int64_t rows) {
@@ -162,6 +224,9 @@ class RowsBench {
                                     .out = {Output<float>(i, bytes * 2 / 3), rows, kHidden, kHidden}},
                                    bench_.stream());
     });
+    const auto* row = static_cast<const uint16_t*>(table_) + int64_t{ids[0]} * kHidden;
+    Expect("embedding_lookup", Download(Output<float>(0, bytes * 2 / 3), kHidden), DownloadBf16(row, kHidden),
+           0);
   }
 
   void Add(int64_t rows) {
@@ -186,7 +251,8 @@ class RowsBench {
     if (planes_ == nullptr) {
       planes_ = static_cast<char*>(bench_.Memory(size_t{kLayers} * kSlots * kRowBytes));
     }
-    const int32_t* slot = bench_.Upload(PagesOfSlots(kSlots, rows));
+    const std::vector<int32_t> slots = PagesOfSlots(kSlots, rows);
+    const int32_t* slot = bench_.Upload(slots);
     const double bytes = static_cast<double>(kLayers) * rows * (source + kRowBytes);
     const double floor = bytes / kFloorBandwidth * 1e6;
     const double microseconds = kLayers * bench_.MedianMicroseconds(kLayers, [&](int i) {
@@ -204,6 +270,12 @@ class RowsBench {
                    .microseconds = microseconds,
                    .floor_microseconds = floor,
                    .goal_microseconds = bytes / kLayers >= kFills ? kGoal * floor : 0});
+    std::vector<float> want = narrow ? Download(Input<float>(0, rows * source), kLatentRow)
+                                     : DownloadBf16(Input<uint16_t>(0, rows * source), kLatentRow);
+    for (float& value : want) {
+      value = ToFloat(ToBFloat16(value));
+    }
+    Expect("kv_append", DownloadBf16(planes_ + slots[0] * kRowBytes, kLatentRow), want, 0);
   }
 
   // All latent planes and the feature plane of K2 in one launch.
