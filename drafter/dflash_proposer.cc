@@ -240,7 +240,7 @@ absl::Status DFlashProposer::MakeRound(const DFlashOptions& options, DFlashSetti
                                                 .max_context = round.max_context},
                                                kernels, device));
   ASSIGN_OR_RETURN(round_, DraftRound::Create(round, *model_, kernels));
-  queue_ = std::make_unique<DraftQueue>(*round_);
+  queue_ = std::make_unique<DraftQueue>(*round_, options.on_device_failure);
   return absl::OkStatus();
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -28,6 +29,8 @@ struct DFlashOptions {
   // On a GPU: contexts that have memory there, and sequences that are drafted together at most.
   int max_sequences = 64;
   int max_together = 32;
+  // Hears that the device cannot be used any more, from the thread whose call noticed. May be empty.
+  std::function<void(const absl::Status&)> on_device_failure{};
 };
 
 // Trees from a DFlash drafter: one forward pass gives candidates for every depth, the best-first builder

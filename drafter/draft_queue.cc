@@ -1,6 +1,7 @@
 #include "drafter/draft_queue.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace arborist::drafter {
 namespace {
@@ -10,7 +11,8 @@ constexpr size_t kUsual = 256;
 
 }  // namespace
 
-DraftQueue::DraftQueue(DraftRound& round) : round_(round) {
+DraftQueue::DraftQueue(DraftRound& round, std::function<void(const absl::Status&)> on_device_failure)
+    : round_(round), on_device_failure_(std::move(on_device_failure)) {
   waiting_.reserve(kUsual);
   running_.reserve(round.max_streams());
   requests_.reserve(round.max_streams());
@@ -49,6 +51,7 @@ void DraftQueue::RunRound(std::unique_lock<std::mutex>& lock) {
   busy_ = true;
   lock.unlock();
   const absl::Status status = round_.Run(requests_, trees_);
+  LookAtDevice(status);
   lock.lock();
   busy_ = false;
   for (const Waiting& one : running_) {
@@ -58,12 +61,19 @@ void DraftQueue::RunRound(std::unique_lock<std::mutex>& lock) {
   changed_.notify_all();
 }
 
+void DraftQueue::LookAtDevice(const absl::Status& status) {
+  if (!status.ok() && on_device_failure_ != nullptr && !round_.device().Synchronize().ok()) {
+    on_device_failure_(status);
+  }
+}
+
 absl::Status DraftQueue::InTurn(absl::FunctionRef<absl::Status()> work) {
   std::unique_lock<std::mutex> lock(mutex_);
   changed_.wait(lock, [this] { return !busy_; });
   busy_ = true;
   lock.unlock();
   const absl::Status status = work();
+  LookAtDevice(status);
   lock.lock();
   busy_ = false;
   changed_.notify_all();

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <condition_variable>
+#include <functional>
 #include <mutex>
 #include <vector>
 
@@ -16,7 +17,8 @@ namespace arborist::drafter {
 // requests wait, as many as a round takes; while it does, the next ones gather.
 class DraftQueue {
  public:
-  explicit DraftQueue(DraftRound& round);
+  // `on_device_failure` hears that the device cannot be used any more, from a caller's thread. May be empty.
+  DraftQueue(DraftRound& round, std::function<void(const absl::Status&)> on_device_failure);
 
   absl::StatusOr<TokenTree> Draft(const DraftRequest& request);
   // Anything else that uses the device.
@@ -31,7 +33,11 @@ class DraftQueue {
   };
   void RunRound(std::unique_lock<std::mutex>& lock);
 
+  // After an error: of the device itself, or only of the call?
+  void LookAtDevice(const absl::Status& status);
+
   DraftRound& round_;
+  const std::function<void(const absl::Status&)> on_device_failure_;
   std::mutex mutex_;
   std::condition_variable changed_;
   bool busy_ = false;

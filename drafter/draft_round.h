@@ -59,6 +59,7 @@ class DraftRound {
 
   int64_t max_streams() const { return options_.max_streams; }
   int64_t append_rows() const { return options_.append_rows; }
+  Device& device() const { return device_; }
 
  private:
   // A round of so many sequences: its inputs and outputs, laid out in the shared memory.

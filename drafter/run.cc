@@ -7,6 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
 #include "common/device/device.h"
+#include "common/rpc/device_failure.h"
 #include "common/rpc/protocol.h"
 #include "common/rpc/run_service.h"
 #include "common/rpc/server.h"
@@ -22,7 +23,8 @@ namespace {
 
 // The n-gram proposer computes on the host and opens no device.
 absl::StatusOr<std::unique_ptr<Proposer>> MakeProposer(const Config& config, ThreadPool& threads,
-                                                       std::unique_ptr<Device>& device) {
+                                                       std::unique_ptr<Device>& device,
+                                                       DeviceFailure& device_failure) {
   if (config.proposer == ProposerKind::kNgram) {
     return NgramProposer::Create(NgramOptions());
   }
@@ -32,6 +34,7 @@ absl::StatusOr<std::unique_ptr<Proposer>> MakeProposer(const Config& config, Thr
   options.target_directory = config.target;
   options.beta = config.score_scale;
   options.max_sequences = config.max_sequences;
+  options.on_device_failure = [&](const absl::Status& status) { device_failure.Report(status); };
   ASSIGN_OR_RETURN(std::unique_ptr<DFlashProposer> proposer,
                    DFlashProposer::Create(options, kernels::KernelsFor(device->kind()), *device));
   std::fprintf(stderr, "drafter: %s", MemoryTable(*device).c_str());
@@ -41,8 +44,11 @@ absl::StatusOr<std::unique_ptr<Proposer>> MakeProposer(const Config& config, Thr
 absl::Status Serve(const Config& config, TerminationSignal& signal) {
   // In this order, so that each outlives what uses it.
   ThreadPool threads(config.threads);
+  ServingSwitch serving(kDrafterServiceName);
+  DeviceFailure device_failure("drafter", serving);
   std::unique_ptr<Device> device;
-  ASSIGN_OR_RETURN(const std::unique_ptr<Proposer> proposer, MakeProposer(config, threads, device));
+  ASSIGN_OR_RETURN(const std::unique_ptr<Proposer> proposer,
+                   MakeProposer(config, threads, device, device_failure));
   DrafterServiceOptions options;
   options.proposer_name = config.proposer == ProposerKind::kNgram ? "ngram" : "dflash";
   options.verifier_address = config.verifier;
@@ -51,7 +57,6 @@ absl::Status Serve(const Config& config, TerminationSignal& signal) {
   options.coupled = config.coupled;
   options.decode_tokens = config.decode_tokens;
   options.fault = config.fault;
-  ServingSwitch serving(kDrafterServiceName);
   DrafterServiceImpl service(
       proposer.get(),
       CreateRpcChannel(config.verifier, {.max_message_bytes = config.rpc.server.max_message_bytes}), options,
@@ -69,7 +74,7 @@ absl::Status Serve(const Config& config, TerminationSignal& signal) {
   std::fprintf(stderr, "drafter: signal %d, draining\n", signal.Wait());
   server->Drain();
   service.Stop();
-  return absl::OkStatus();
+  return device_failure.status();
 }
 
 }  // namespace

@@ -1,13 +1,9 @@
 #include "verifier/run.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <csignal>
 #include <cstdio>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <utility>
 
@@ -18,6 +14,7 @@
 #include "common/base/status_macros.h"
 #include "common/device/device.h"
 #include "common/projection/projection.h"
+#include "common/rpc/device_failure.h"
 #include "common/rpc/protocol.h"
 #include "common/rpc/run_service.h"
 #include "common/rpc/server.h"
@@ -139,31 +136,13 @@ void PrintTable(const Config& config, const Loaded& loaded) {
       loaded.info.projection_hash.empty() ? "none" : loaded.info.projection_hash.substr(0, 12).c_str());
 }
 
-// Why the device cannot be used any more; OK while it can.
-class DeviceFailure {
- public:
-  void Set(const absl::Status& status) {
-    std::fprintf(stderr, "verifier: the device failed: %s\n", std::string(status.message()).c_str());
-    const std::lock_guard lock(mutex_);
-    status_ = status;
-  }
-  absl::Status Get() {
-    const std::lock_guard lock(mutex_);
-    return status_;
-  }
-
- private:
-  std::mutex mutex_;
-  absl::Status status_;
-};
-
 absl::Status Serve(const Config& config, TerminationSignal& signal) {
   // In this order, so that each outlives what uses it.
   ThreadPool threads(config.threads);
   ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, OpenDevice(config.device, threads));
-  DeviceFailure device_failure;
-  Loaded loaded;
   ServingSwitch health(kVerifierServiceName);
+  DeviceFailure device_failure("verifier", health);
+  Loaded loaded;
   VerifierServiceImpl service(config.stall_limit, [&health](bool serving) {
     std::fprintf(stderr, "verifier: %s\n",
                  serving ? "serving" : "not serving: no step has ended for too long");
@@ -174,18 +153,15 @@ absl::Status Serve(const Config& config, TerminationSignal& signal) {
   ASSIGN_OR_RETURN(const std::unique_ptr<RpcServer> server, RpcServer::Start(config.rpc.server, services));
   health.Attach(server.get());
   std::fprintf(stderr, "verifier: listens on %s\n", absl::StrJoin(server->addresses(), ", ").c_str());
-  ASSIGN_OR_RETURN(loaded, Load(config, *device, [&](const absl::Status& status) {
-                     device_failure.Set(status);
-                     health.Set(false);
-                     kill(getpid(), SIGTERM);  // ends like any other process: drained, then with the reason
-                   }));
+  ASSIGN_OR_RETURN(loaded,
+                   Load(config, *device, [&](const absl::Status& status) { device_failure.Report(status); }));
   PrintTable(config, loaded);
   std::fprintf(stderr, "verifier: %s", MemoryTable(*device).c_str());
   service.Serve(loaded.verifier.get(), loaded.info);
   std::fprintf(stderr, "verifier: signal %d, draining\n", signal.Wait());
   server->Drain();
   service.Stop();
-  return device_failure.Get();
+  return device_failure.status();
 }
 
 }  // namespace
