@@ -31,7 +31,7 @@ struct DensePlan {
   // 4 or 8. Part of the result's bits, so a function of the weight's shape and of whether the device has
   // clusters (sm_90 on).
   int ranks = 1;
-  // Weight rows of a block: 32, 64 or 128. No part of the bits.
+  // Weight rows of a block: 64 or 128. No part of the bits.
   int rows = 128;
 };
 

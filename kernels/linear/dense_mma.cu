@@ -21,9 +21,16 @@ struct Work {
 };
 
 // Clusters exist from sm_90 on; elsewhere the plan has one rank and these are never reached.
-__device__ inline void ClusterBarrier() {
+// What a rank wrote to its shared memory before, all ranks read after.
+__device__ inline void ShareResults() {
   NV_IF_TARGET(NV_PROVIDES_SM_90, (asm volatile("barrier.cluster.arrive.release.aligned;\n"
                                                 "barrier.cluster.wait.acquire.aligned;\n" ::
+                                                    : "memory");))
+}
+// Nobody leaves while others read its shared memory. Orders nothing else.
+__device__ inline void LeaveTogether() {
+  NV_IF_TARGET(NV_PROVIDES_SM_90, (asm volatile("barrier.cluster.arrive.relaxed.aligned;\n"
+                                                "barrier.cluster.wait.aligned;\n" ::
                                                     : "memory");))
 }
 __device__ inline float LoadFromRank([[maybe_unused]] uint32_t address, [[maybe_unused]] int rank) {
@@ -39,7 +46,7 @@ __device__ inline float LoadFromRank([[maybe_unused]] uint32_t address, [[maybe_
 // A block is (rank, token tile, row tile) in x, fastest first, and the head in y: the blocks of a row tile
 // run close together, so that its weights come from memory once.
 template <typename Tile>
-__global__ void __launch_bounds__(Tile::kThreads) Multiply(const __grid_constant__ Work work) {
+__global__ void __launch_bounds__(Tile::kThreads, 1) Multiply(const __grid_constant__ Work work) {
   extern __shared__ __align__(128) char shared[];
   const DenseArgs& a = work.args;
   const int rank = static_cast<int>(blockIdx.x % work.ranks);
@@ -75,7 +82,7 @@ __global__ void __launch_bounds__(Tile::kThreads) Multiply(const __grid_constant
   __syncthreads();  // the last step is used up
   auto* result = reinterpret_cast<float*>(shared);
   ForEachResult(tile, [&](int r, int t, float value) { result[t * Tile::kResultPitch + r] = value; });
-  ClusterBarrier();
+  ShareResults();
   // Each rank joins its share of the rows, from rank 0 up.
   const int share = Tile::kRows / work.ranks;
   for (int i = static_cast<int>(threadIdx.x); i < tokens * share; i += Tile::kThreads) {
@@ -96,7 +103,7 @@ __global__ void __launch_bounds__(Tile::kThreads) Multiply(const __grid_constant
       out[t * a.out_row_stride + r] = sum;
     }
   }
-  ClusterBarrier();  // nobody leaves while others read its shared memory
+  LeaveTogether();
 }
 
 template <typename Tile>
@@ -120,26 +127,27 @@ absl::Status Launch(Work work, cudaStream_t stream) {
   return CudaStatus(cudaLaunchKernelEx(&config, Multiply<Tile>, work), "linear");
 }
 
-// Token tiles of a block, in eights: those that the buckets of a step need, and 64 for the rows of a prompt.
-template <int kRowTiles, int kWarps>
+// Tokens of a block: those that the buckets of a step need, and 64 for the rows of a prompt.
+template <int kRowTiles, int kRowWarps>
 absl::Status LaunchForTokens(const Work& work, cudaStream_t stream) {
   const int64_t tokens = work.args.tokens;
+  constexpr int kWarps = kRowTiles * kRowWarps;  // few tokens: a tile of rows each
   if (tokens <= 8) {
-    return Launch<MmaTile<kRowTiles, kWarps, 1>>(work, stream);
+    return Launch<MmaTile<1, kWarps, 1, 1>>(work, stream);
   }
   if (tokens <= 16) {
-    return Launch<MmaTile<kRowTiles, kWarps, 2>>(work, stream);
+    return Launch<MmaTile<1, kWarps, 2, 1>>(work, stream);
   }
   if (tokens <= 24) {
-    return Launch<MmaTile<kRowTiles, kWarps, 3>>(work, stream);
+    return Launch<MmaTile<1, kWarps, 3, 1>>(work, stream);
   }
   if (tokens <= 40) {
-    return Launch<MmaTile<kRowTiles, kWarps, 5>>(work, stream);
+    return Launch<MmaTile<1, kWarps, 5, 1>>(work, stream);
   }
-  if ((tokens > 64 && tokens <= 72) || (tokens > 128 && tokens <= 144)) {
-    return Launch<MmaTile<kRowTiles, kWarps, 9>>(work, stream);
+  if ((tokens > 64 && tokens <= 80) || (tokens > 128 && tokens <= 160)) {
+    return Launch<MmaTile<kRowTiles, kRowWarps, 5, 2>>(work, stream);
   }
-  return Launch<MmaTile<kRowTiles, kWarps, 8>>(work, stream);
+  return Launch<MmaTile<kRowTiles, kRowWarps, 4, 2>>(work, stream);
 }
 
 bool Aligned(const void* data, int64_t row_bytes) {
@@ -155,14 +163,7 @@ absl::Status DenseMma(const DenseArgs& args, const DensePlan& plan, void* cuda_s
                   .token_tiles = 0,
                   .x_aligned = Aligned(args.x, args.x_row_stride * 4) && args.x_head_stride % 4 == 0,
                   .weight_aligned = Aligned(args.weight.data, args.weight.columns * 2)};
-  switch (plan.rows) {
-    case 32:
-      return LaunchForTokens<1, 2>(work, stream);
-    case 64:
-      return LaunchForTokens<1, 4>(work, stream);
-    default:
-      return LaunchForTokens<2, 4>(work, stream);
-  }
+  return plan.rows == 64 ? LaunchForTokens<1, 4>(work, stream) : LaunchForTokens<2, 4>(work, stream);
 }
 
 }  // namespace arborist::kernels::cuda

@@ -11,8 +11,9 @@
 namespace arborist::kernels::cuda {
 namespace {
 
-// Blocks that keep the memory of a large GPU busy. A constant: results must not depend on the card's size.
-constexpr int64_t kBlocks = 128;
+// Blocks of 64 rows that keep the memory of a large GPU busy. A constant: results must not depend on the
+// card's size.
+constexpr int64_t kBlocks = 200;
 // Fewer steps of 32 inputs than this are not worth another rank.
 constexpr int64_t kStepsPerRank = 8;
 
@@ -34,16 +35,15 @@ absl::Status Multiply(const View2<const float>& x, const WeightView& weight, con
 }  // namespace
 
 DensePlan PlanDense(int64_t heads, int64_t outputs, int64_t inputs, int64_t tokens, bool clusters) {
-  DensePlan plan;
-  const int64_t steps = CeilDiv(inputs, 32);
-  while (clusters && plan.ranks < 8 && heads * CeilDiv(outputs, 128) * plan.ranks < kBlocks &&
+  DensePlan plan{.ranks = 1, .rows = 64};
+  const int64_t steps = CeilDiv(inputs, 32), blocks = heads * CeilDiv(outputs, 64);
+  while (clusters && plan.ranks < 8 && blocks * plan.ranks < kBlocks &&
          steps / (2 * plan.ranks) >= kStepsPerRank) {
     plan.ranks *= 2;
   }
-  // Tall blocks read x less often, low ones are more.
-  plan.rows = tokens <= 16 ? 64 : 128;
-  while (plan.rows > 32 && heads * CeilDiv(outputs, plan.rows) * plan.ranks < kBlocks / 2) {
-    plan.rows /= 2;
+  // Tall blocks read x less often; low ones are more.
+  if (tokens > 16 && blocks * plan.ranks > kBlocks) {
+    plan.rows = 128;
   }
   return plan;
 }
