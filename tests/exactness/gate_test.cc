@@ -28,12 +28,15 @@ uint64_t Seed() {
 
 class GateTest : public testing::Test {
  protected:
-  void SetUp() override {
+  void SetUp() override { MakeWorld(DeviceKind::kCpu); }
+
+  void MakeWorld(DeviceKind device) {
     WriteRandomTarget(directory_.path() + "/target", Seed());
     WriteRandomDrafter(directory_.path() + "/drafter", Seed() + 1);
     absl::StatusOr<std::unique_ptr<GateWorld>> world =
         GateWorld::Create({.target = directory_.path() + "/target",
                            .drafter = directory_.path() + "/drafter",
+                           .device = device,
                            .cut_seed = Seed()});
     ASSERT_TRUE(world.ok()) << world.status();
     world_ = *std::move(world);
@@ -90,6 +93,31 @@ TEST_F(GateTest, TextDiffersBetweenSeeds) {
 
 // Registered in the full tier alone, by its name.
 TEST_F(GateTest, FullProductWritesWhatPlainDecodingWrites) {
+  EXPECT_EQ(RunCells(1), static_cast<int>(std::size(kSituations) * std::size(kDrafters) *
+                                          std::size(kSamplings) * std::size(kBudgets)));
+}
+
+// The same on a GPU, verifiers and drafter both. Skipped without one.
+class GateCudaTest : public GateTest {
+ protected:
+  void SetUp() override {
+    if (const auto device = OpenCudaDevice({}); !device.ok()) {
+      GTEST_SKIP() << "skipped: " << device.status().message();
+    }
+    MakeWorld(DeviceKind::kCuda);
+  }
+};
+
+TEST_F(GateCudaTest, ASampleOfCellsWritesWhatPlainDecodingWrites) { EXPECT_GT(RunCells(11), 100); }
+
+TEST_F(GateCudaTest, TextDiffersBetweenSeeds) {
+  Gate gate(*world_, Seed());
+  EXPECT_EQ(gate.DistinctTexts(GateSampling::kTopP, 8), 8);
+  EXPECT_EQ(gate.DistinctTexts(GateSampling::kGreedy, 4), 1);
+}
+
+// For a run by hand and for the full tier of a machine with a GPU.
+TEST_F(GateCudaTest, FullProductWritesWhatPlainDecodingWrites) {
   EXPECT_EQ(RunCells(1), static_cast<int>(std::size(kSituations) * std::size(kDrafters) *
                                           std::size(kSamplings) * std::size(kBudgets)));
 }

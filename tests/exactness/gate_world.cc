@@ -9,6 +9,7 @@
 #include "common/weights/safetensors.h"
 #include "drafter/dflash_proposer.h"
 #include "drafter/ngram_proposer.h"
+#include "kernels/backend.h"
 #include "verifier/create_verifier.h"
 #include "verifier/model/model.h"
 
@@ -57,8 +58,9 @@ struct Site {
 absl::StatusOr<Site> MakeSite(const WorldOptions& options, std::optional<uint64_t> cut_seed) {
   Site site;
   site.threads = std::make_unique<ThreadPool>(options.threads);
-  site.device = OpenCpuDevice(*site.threads);
-  const KernelSet& kernels = options.kernels != nullptr ? *options.kernels : kernels::CpuKernels();
+  ASSIGN_OR_RETURN(site.device, OpenDevice({.kind = options.device, .cuda = {}}, *site.threads));
+  const KernelSet& kernels =
+      options.kernels != nullptr ? *options.kernels : kernels::KernelsFor(options.device);
   ASSIGN_OR_RETURN(Projection projection, LoadProjection(options.drafter));
   verifier::ModelOptions model_options;
   model_options.directory = options.target;
@@ -72,6 +74,7 @@ absl::StatusOr<Site> MakeSite(const WorldOptions& options, std::optional<uint64_
   }
   verifier::VerifierOptions verifier_options;
   verifier_options.pages = 64;
+  verifier_options.kv_type = options.device == DeviceKind::kCpu ? DType::kF32 : DType::kBF16;
   verifier_options.max_context = kMaxContext;
   verifier_options.max_tree_nodes = kMaxTreeNodes;
   verifier_options.max_sequences = 16;
@@ -116,9 +119,12 @@ class World : public GateWorld {
     ASSIGN_OR_RETURN(const ModelConfig config, verifier::ReadModelConfig(options.target));
     world->vocabulary_ = static_cast<int>(config.vocab_size);
     world->draft_threads_ = std::make_unique<ThreadPool>(options.threads);
-    ASSIGN_OR_RETURN(world->dflash_, DFlashProposer::Create({.drafter_directory = options.drafter,
-                                                             .target_directory = options.target},
-                                                            kernels::CpuKernels(), *world->draft_threads_));
+    ASSIGN_OR_RETURN(world->draft_device_,
+                     OpenDevice({.kind = options.device, .cuda = {}}, *world->draft_threads_));
+    ASSIGN_OR_RETURN(
+        world->dflash_,
+        DFlashProposer::Create({.drafter_directory = options.drafter, .target_directory = options.target},
+                               kernels::KernelsFor(options.device), *world->draft_device_));
     ASSIGN_OR_RETURN(world->prompts_, ReadPrompts(options.prompts));
     ASSIGN_OR_RETURN(world->ngram_, NgramProposer::Create({.vocabulary = world->vocabulary_}));
     return world;
@@ -137,6 +143,7 @@ class World : public GateWorld {
   Site cutting_;
   Site elsewhere_;
   std::unique_ptr<ThreadPool> draft_threads_;
+  std::unique_ptr<Device> draft_device_;
   std::unique_ptr<DFlashProposer> dflash_;
   std::unique_ptr<NgramProposer> ngram_;
   int vocabulary_ = 0;

@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/base/ids.h"
+#include "common/device/device.h"
 #include "drafter/proposer.h"
 #include "kernels/kernel_set.h"
 #include "verifier/step_batch.h"
@@ -19,6 +20,9 @@ namespace arborist::tests {
 struct WorldOptions {
   std::string target;  // directories in Hugging Face layout
   std::string drafter;
+  // Where verifiers and the DFlash drafter compute, each with a stream of its own. FailedPrecondition without
+  // a usable GPU.
+  DeviceKind device = DeviceKind::kCpu;
   int threads = 1;
   int max_rows = 160;  // small, so that mixed steps are cut into several
   int prefill_chunk = 48;
@@ -26,8 +30,8 @@ struct WorldOptions {
   // A file with real prompts (prompt<i>.ids and prompt<i>.greedy_64), or empty: prompts are random tokens
   // with a repeated phrase.
   std::string prompts = {};
-  // Planted faults: a backend with single entries replaced (null: the CPU backend), and a hand in every
-  // step's input.
+  // Planted faults, on the CPU: a backend with single entries replaced (null: the device's), and a hand in
+  // every step's input.
   const kernels::KernelSet* kernels = nullptr;
   std::function<void(verifier::StepBatch&)> tamper = nullptr;
 };

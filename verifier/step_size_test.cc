@@ -1,0 +1,99 @@
+#include "verifier/step_size.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "kernels/tree_attention_mla/tree_attention_mla.h"
+#include "verifier/step_input.h"
+
+namespace arborist::verifier {
+namespace {
+
+using ::testing::ElementsAre;
+
+constexpr StepCapacity kCapacity{
+    .max_rows = 700, .max_logits_rows = 300, .max_sequences = 8, .max_pages_per_sequence = 5};
+
+TEST(StepSizesTest, RowsGoUpToTheNextOfFewSizes) {
+  const StepSizes sizes(kCapacity);
+  const auto rows = [&](int count) { return sizes.For(count, 0).rows; };
+  EXPECT_EQ(rows(1), 1);
+  EXPECT_EQ(rows(3), 4);
+  EXPECT_EQ(rows(5), 9);
+  EXPECT_EQ(rows(65), 65);
+  EXPECT_EQ(rows(66), 129);
+  EXPECT_EQ(rows(257), 300);
+  EXPECT_EQ(rows(301), 512);
+  EXPECT_EQ(rows(513), 700);
+}
+
+TEST(StepSizesTest, SequencesAndTreesAreAtMostTheRows) {
+  const StepSizes sizes(kCapacity);
+  EXPECT_EQ(sizes.For(3, 2),
+            (StepSize{.rows = 4, .logits_rows = 2, .sequences = 4, .trees = 2, .pages_per_sequence = 5}));
+  EXPECT_EQ(sizes.For(100, 0),
+            (StepSize{.rows = 129, .logits_rows = 0, .sequences = 8, .trees = 0, .pages_per_sequence = 5}));
+}
+
+TEST(StepSizesTest, StepsOfTreesAloneHaveTheSizesThatAreRecordedAtTheStart) {
+  const StepSizes sizes(kCapacity);
+  const std::vector<StepSize> recorded = sizes.OfTreesAlone();
+  for (int rows = 1; rows <= kCapacity.max_logits_rows; ++rows) {
+    EXPECT_THAT(recorded, ::testing::Contains(sizes.For(rows, rows))) << rows << " rows";
+  }
+  EXPECT_EQ(recorded.size(), 10u);
+}
+
+TEST(StepInputTest, PaddingBehindTheBatchIsHarmless) {
+  ThreadPool threads(1);
+  const auto device = OpenCpuDevice(threads);
+  absl::StatusOr<StepInput> input = StepInput::Create(kCapacity, *device);
+  ASSERT_TRUE(input.ok()) << input.status();
+  StepBatch batch;
+  batch.Reserve(4, 3, 5);
+  batch.rows = 3;
+  batch.sequences = 2;
+  batch.token = {TokenId{7}, TokenId{8}, TokenId{9}, TokenId{99}};
+  batch.position = {20, 21, 5, 99};
+  batch.sequence = {0, 0, 1, 99};
+  batch.parent = {-1, 0, -1, 99};
+  batch.write_slot = {100, 101, 200, 99};
+  batch.tail_count = {21, 22, 6, 99};
+  batch.tail_slot[2 * kernels::kMaxTailKeys + 3] = 33;
+  batch.first_row = {0, 2, 3, 99};
+  batch.page_table[5] = 4;
+  batch.logits_row = {0, 1};
+  const StepSize size = StepSizes(kCapacity).For(3, 2);
+  const std::vector<kernels::SamplingParams> sampling = {{.temperature = 0.5f}};
+  input->Pack(size, batch, sampling);
+  ASSERT_TRUE(input->EnqueueCopy(size).ok());
+
+  const StepArrays to = input->DeviceArrays(size);
+  const auto ints = [](const int32_t* values, int count) {
+    return std::vector<int32_t>(values, values + count);
+  };
+  EXPECT_EQ(std::vector<TokenId>(to.token, to.token + 4),
+            (std::vector<TokenId>{TokenId{7}, TokenId{8}, TokenId{9}, TokenId{0}}));
+  EXPECT_THAT(ints(to.position, 4), ElementsAre(20, 21, 5, 0));
+  EXPECT_THAT(ints(to.sequence, 4), ElementsAre(0, 0, 1, 0));
+  EXPECT_THAT(ints(to.write_slot, 4), ElementsAre(100, 101, 200, -1));
+  EXPECT_THAT(ints(to.tail_count, 4), ElementsAre(21, 22, 6, 0));
+  EXPECT_EQ(to.tail_slot[2 * kernels::kMaxTailKeys + 3], 33);
+  EXPECT_EQ(to.page_table[5], 4);
+  EXPECT_THAT(ints(to.logits_row, 2), ElementsAre(0, 1));
+  EXPECT_THAT(ints(to.noise_position, 2), ElementsAre(21, 22));
+  EXPECT_THAT(ints(to.params_index, 2), ElementsAre(0, 0));
+  EXPECT_THAT(ints(to.tree_begin, 3), ElementsAre(0, 2, 2));
+  EXPECT_EQ(*to.live_rows, 3);
+  EXPECT_EQ(to.params[0].temperature, 0.5f);
+  EXPECT_EQ(to.params[3].temperature, 0);
+
+  const StepBatchView view = input->View(size);
+  EXPECT_EQ(view.rows, 4);
+  EXPECT_EQ(view.logits_rows, 2);
+  EXPECT_EQ(view.token, to.token);
+  EXPECT_EQ(view.live_rows, to.live_rows);
+}
+
+}  // namespace
+}  // namespace arborist::verifier
