@@ -39,6 +39,7 @@ struct AttentionProblem {
   int32_t* list;             // the work list (work_list.h)
   int32_t queries_per_tile;  // of the tensor-core kernel
   int32_t queries_per_tail;
+  int32_t rows_per_tail;
 
   // Index arrays are not trusted: what they say is brought into range.
   constexpr int32_t TailCount(int32_t row) const {

@@ -4,6 +4,8 @@
 #include <cuda_runtime.h>
 
 #include "kernels/tree_attention_mla/tensor_instructions.cuh"
+#include "kernels/tree_attention_mla/tensor_layout.cuh"
+#include "kernels/tree_attention_mla/tensor_steps.cuh"
 #include "kernels/tree_attention_mla/work_list.h"
 
 // The bf16 kernel. Keys and latent columns lie along the 16 rows of mma.sync and queries along its 8 columns
@@ -15,56 +17,11 @@
 // never depends on other columns.
 namespace arborist::kernels::cuda {
 
-constexpr int kTensorThreads = 256;
-constexpr int kTileKeys = 16;
-constexpr int kStages = 4;
-constexpr int kMostKeys = SplitLength(2) * kPageRows;  // of an item
-constexpr int kQuarters = 4;
-constexpr int kHalves = 2;
 // The reference maximum of a query moves only when a score exceeds it by 2^8: p stays below 256, which bf16
 // and fp32 hold as well, and O is seldom rescaled. A function of the query's own scores.
 constexpr float kSlack = 8;
 
-// One item of work; split_blocks 0 = a tail.
-struct Item {
-  int32_t first_row;
-  int64_t query;  // the first
-  int32_t queries;
-  int32_t split_blocks;
-  int32_t split;
-};
-
-template <int latent, int rope>
-struct Keys {
-  static constexpr int kWidth = latent + rope;
-  static constexpr int kStride = kWidth + 8;  // elements; rows then start in different banks
-  static constexpr int kStageBytes = kTileKeys * kStride * 2;
-  static constexpr int kSteps = kWidth / 16;
-  static constexpr int kQuarterSteps = (kSteps + kQuarters - 1) / kQuarters;
-  static constexpr int kColumnTiles = latent / 16 / 8;  // of 16 columns, a warp
-};
-
-// Shared memory of a block, in this order.
-template <int latent, int rope, int queries>
-struct Layout {
-  static constexpr int kKeys = 0;
-  static constexpr int kScores = kKeys + kStages * Keys<latent, rope>::kStageBytes;
-  static constexpr int kWeights = kScores + kQuarters * queries * kTileKeys * 4;
-  static constexpr int kWeightStride = kTileKeys + 8;  // elements
-  static constexpr int kAlpha = kWeights + queries * kWeightStride * 2;
-  static constexpr int kLimit = kAlpha + queries * 4;
-  static constexpr int kSlots = kLimit + queries * 4;
-  static constexpr int kBytes = kSlots + kMostKeys * 4;
-  static_assert(kBytes <= 99 * 1024, "what sm_120 has for a block");
-};
-
-// Scores lie as [quarter][row][16 keys]; row r of eight is query r ^ (r / 2 % 2), and the four groups of four
-// keys are exchanged by twos in rows 4..7: writes of mma fragments and reads of four keys are then free of
-// bank conflicts.
-constexpr int ScoreRowQuery(int r) { return r ^ ((r >> 1) & 1); }
-constexpr int ScoreGroup(int r, int group) { return group ^ (((r >> 2) & 1) * 2); }
-
-template <int latent, int rope, int queries>
+template <int latent, int rope, int queries, bool tail>
 class TensorItem {
   using K = Keys<latent, rope>;
   using L = Layout<latent, rope, queries>;
@@ -81,34 +38,33 @@ class TensorItem {
         warp_(thread_ / 32) {}
 
   __device__ void Run() {
-    FindKeys();
-    __syncthreads();
-    const int keys = MostKeys();
-    const int tiles = (keys + kTileKeys - 1) / kTileKeys;
-    if (tiles == 0) {
+    const int steps = ListSteps();
+    if (steps == 0) {
       return;
     }
-    for (int tile = 0; tile < kStages - 1; ++tile) {
-      LoadTile(tile, keys);
+    slot_ = Slot(0, steps);
+    for (int step = 0; step < kStages - 1; ++step) {
+      LoadKeys(step, steps);
     }
     LoadQueries();
     WaitCopies<kStages - 2>();
     __syncthreads();
-    Score(0);
+    ClearScores();
+    LoadScoreKeys(0, 0);
+#pragma unroll
+    for (int part = 0; part < K::kQuarterSteps; ++part) {
+      ScorePart(0, part);
+    }
     StoreScores();
-    for (int tile = 0; tile < tiles; ++tile) {
+    for (int step = 0; step < steps; ++step) {
       WaitCopies<kStages - 3>();
-      __syncthreads();  // the scores are there, tile + 1 is, and nobody reads tile - 1
-      LoadTile(tile + kStages - 1, keys);
-      const bool moved = Softmax(tile);
-      if (tile + 1 < tiles) {
-        Score(tile + 1);
-      }
+      __syncthreads();  // the scores are there, the keys of step + 1 are, and nobody reads those of step - 1
+      LoadKeys(step + kStages - 1, steps);
+      // Behind the last step this multiplies what happens to lie there, and nobody looks at the product.
+      const bool moved = SoftmaxAndNextScores(step);
       const bool rescale = __syncthreads_or(moved) != 0;  // the weights are there, the scores read
-      if (tile + 1 < tiles) {
-        StoreScores();
-      }
-      Accumulate(tile, rescale);
+      StoreScores();
+      Accumulate(step, rescale);
     }
     WaitCopies<0>();
     Finish();
@@ -120,48 +76,40 @@ class TensorItem {
     return reinterpret_cast<T*>(memory_ + offset);
   }
 
-  // How many keys each query has here, and where they lie.
-  __device__ void FindKeys() {
-    const int32_t split = item_.split_blocks;
-    if (thread_ < queries) {
-      int32_t limit = 0;
-      if (thread_ < item_.queries) {
-        const auto row = static_cast<int32_t>((item_.query + thread_) / p_.heads);
-        const int32_t blocks = p_.Blocks(row);
-        if (split == 0) {
-          limit = p_.TailCount(row);
-        } else if (CudaSplitBlocks(blocks) == split) {
-          limit = min(max(blocks - item_.split * split, 0), split) * kPageRows;
-        }
-      }
-      At<int32_t>(L::kLimit)[thread_] = limit;
+  __device__ int ListSteps() {
+    const StepList list = {At<int32_t>(L::kLimit), At<int32_t>(L::kSlots), At<int32_t>(L::kSteps)};
+    if constexpr (tail) {
+      return ListTails(p_, item_, list, At<int32_t>(L::kKeys));
     }
-    const int32_t first = item_.split * split * kPageRows;
-    const int32_t keys =
-        split == 0 ? p_.TailCount(item_.first_row) : min(split, p_.blocks - item_.split * split) * kPageRows;
-    for (int32_t i = thread_; i < keys; i += kTensorThreads) {
-      const int64_t slot = split == 0 ? p_.TailSlot(item_.first_row, i)
-                                      : p_.PrefixSlot(p_.Sequence(item_.first_row), first + i);
-      At<int32_t>(L::kSlots)[i] = static_cast<int32_t>(slot);
-    }
-  }
-
-  __device__ int MostKeys() const {
+    ListSplit(p_, item_, list);
+    __syncthreads();
     int32_t most = 0;
     for (int i = lane_; i < queries; i += 32) {
-      most = max(most, At<int32_t>(L::kLimit)[i]);
+      most = max(most, list.limit[i]);
     }
-    return __reduce_max_sync(0xffffffffu, most);
+    return __reduce_max_sync(0xffffffffu, most) / kTileKeys;  // whole blocks
   }
 
-  // Sixteen threads a key. Beyond the last key stand zeros: their weight is zero, and so must be 0 * value.
-  __device__ void LoadTile(int tile, int keys) {
-    const int key = tile * kTileKeys + thread_ / 16;
-    if (tile * kTileKeys < keys) {
-      const bool valid = key < keys;
-      const int64_t slot = valid ? At<int32_t>(L::kSlots)[key] : 0;
-      const auto* from = static_cast<const uint16_t*>(p_.cache) + slot * K::kWidth + thread_ % 16 * 8;
-      const uint32_t to = SharedAddress(memory_ + L::kKeys + tile % kStages * K::kStageBytes) +
+  // Whether a step is for all queries or for those of one row (of eight queries or more).
+  __device__ bool IsFor(int step, int query) const {
+    const int32_t owner = tail ? At<int32_t>(L::kSteps)[step] / 16 : 0;
+    return owner == 0 || owner == 1 + query / p_.heads;
+  }
+  // Index of a step's sixteen keys among the keys of those whom it is for.
+  __device__ int TileOf(int step) const { return tail ? At<int32_t>(L::kSteps)[step] % 16 : step; }
+
+  // Of this thread's key of a step; sixteen threads a key.
+  __device__ int32_t Slot(int step, int steps) const {
+    return step < steps ? At<int32_t>(L::kSlots)[step * kTileKeys + thread_ / 16] : -1;
+  }
+
+  // Beyond the last key stand zeros: their weight is zero, and so must be 0 * value.
+  __device__ void LoadKeys(int step, int steps) {
+    if (step < steps) {
+      const bool valid = slot_ >= 0;
+      const auto* from =
+          static_cast<const uint16_t*>(p_.cache) + int64_t{valid ? slot_ : 0} * K::kWidth + thread_ % 16 * 8;
+      const uint32_t to = SharedAddress(memory_ + L::kKeys) + step % kStages * K::kStageBytes +
                           thread_ / 16 * K::kStride * 2 + thread_ % 16 * 16;
 #pragma unroll
       for (int chunk = 0; chunk < K::kWidth / 8; chunk += 16) {
@@ -171,6 +119,7 @@ class TensorItem {
       }
     }
     CommitCopies();
+    slot_ = Slot(step + 1, steps);  // long before it is needed
   }
 
   __device__ void LoadQueries() {
@@ -190,24 +139,30 @@ class TensorItem {
     }
   }
 
-  // This warp's quarter of the scores of one tile.
-  __device__ void Score(int tile) {
+  __device__ void ClearScores() {
 #pragma unroll
     for (int i = 0; i < kOwnTiles; ++i) {
       score_[i][0] = score_[i][1] = score_[i][2] = score_[i][3] = 0;
     }
+  }
+
+  // 16 columns of this warp's quarter of a step's keys, for ScorePart.
+  __device__ void LoadScoreKeys(int step, int part) {
     const int first = warp_ % kQuarters * K::kQuarterSteps;
-    const uint32_t from = SharedAddress(memory_ + L::kKeys + tile % kStages * K::kStageBytes) +
-                          (lane_ % 16 * K::kStride + lane_ / 16 * 8 + first * 16) * 2;
+    LoadMatrices(keys_[part % 2], SharedAddress(memory_ + L::kKeys) + step % kStages * K::kStageBytes +
+                                      (lane_ % 16 * K::kStride + lane_ / 16 * 8 + first * 16) * 2 +
+                                      part * 32);
+  }
+
+  // Their part of the scores. The keys of the part after are on their way meanwhile.
+  __device__ void ScorePart(int step, int part) {
+    if (part + 1 < K::kQuarterSteps) {
+      LoadScoreKeys(step, part + 1);
+    }
+    if (K::kSteps % kQuarters == 0 || warp_ % kQuarters * K::kQuarterSteps + part < K::kSteps) {
 #pragma unroll
-    for (int step = 0; step < K::kQuarterSteps; ++step) {
-      if (K::kSteps % kQuarters == 0 || first + step < K::kSteps) {
-        uint32_t keys[4];
-        LoadMatrices(keys, from + step * 32);
-#pragma unroll
-        for (int i = 0; i < kOwnTiles; ++i) {
-          MultiplyAdd(score_[i], keys, query_[step][i][0], query_[step][i][1]);
-        }
+      for (int i = 0; i < kOwnTiles; ++i) {
+        MultiplyAdd(score_[i], keys_[part % 2], query_[part][i][0], query_[part][i][1]);
       }
     }
   }
@@ -228,58 +183,74 @@ class TensorItem {
     }
   }
 
-  // Four threads a query, four keys each. True where the query's reference maximum moved.
-  __device__ bool Softmax(int tile) {
+  // Weights of a step on the ordinary units, the next step's scores on the tensor cores; the two are
+  // independent and written in turns, because a warp issues in order. Four threads a query, four keys each.
+  // True where the query's reference maximum moved.
+  __device__ bool SoftmaxAndNextScores(int step) {
+    constexpr int kThird = K::kQuarterSteps / 3;
+    LoadScoreKeys(step + 1, 0);
     const int row = thread_ / 4;
-    if (row >= queries) {
-      return false;
-    }
-    const int query = row / 8 * 8 + ScoreRowQuery(row % 8);
+    const bool active = row < queries;
+    const int query = active ? row / 8 * 8 + ScoreRowQuery(row % 8) : 0;
     const int group = thread_ % 4;
-    const float* from = At<float>(L::kScores) + row * kTileKeys + ScoreGroup(row % 8, group) * 4;
-    const int first = tile * kTileKeys + group * 4;
-    const int limit = At<int32_t>(L::kLimit)[query];
-    float score[4] = {0, 0, 0, 0};
+    const float* from =
+        At<float>(L::kScores) + (active ? row : 0) * kTileKeys + ScoreGroup(row % 8, group) * 4;
+    const int left =
+        IsFor(step, query) ? At<int32_t>(L::kLimit)[query] - TileOf(step) * kTileKeys - group * 4 : 0;
+    float4 quarters[kQuarters];
 #pragma unroll
     for (int quarter = 0; quarter < kQuarters; ++quarter) {
-      const auto part = *reinterpret_cast<const float4*>(from + quarter * queries * kTileKeys);
-      score[0] += part.x;
-      score[1] += part.y;
-      score[2] += part.z;
-      score[3] += part.w;
+      quarters[quarter] = *reinterpret_cast<const float4*>(from + quarter * queries * kTileKeys);
+    }
+    ClearScores();
+#pragma unroll
+    for (int part = 0; part < kThird; ++part) {
+      ScorePart(step + 1, part);
+    }
+    float score[4] = {quarters[0].x, quarters[0].y, quarters[0].z, quarters[0].w};
+#pragma unroll
+    for (int quarter = 1; quarter < kQuarters; ++quarter) {
+      score[0] += quarters[quarter].x;
+      score[1] += quarters[quarter].y;
+      score[2] += quarters[quarter].z;
+      score[3] += quarters[quarter].w;
     }
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      score[i] = first + i < limit ? score[i] * p_.scale_log2 : -INFINITY;
+      score[i] = i < left ? score[i] * p_.scale_log2 : -INFINITY;
     }
-
-    const unsigned mask = 0xffffffffu;
     float most = fmaxf(fmaxf(score[0], score[1]), fmaxf(score[2], score[3]));
-    most = fmaxf(most, __shfl_xor_sync(mask, most, 1));
-    most = fmaxf(most, __shfl_xor_sync(mask, most, 2));
-    float alpha = 1;
-    const bool moved = most > max_ + kSlack;
-    if (moved) {
-      alpha = Exp2(max_ - most);  // 0 at first
-      max_ = most;
-      sum_ *= alpha;
+    most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 1));
+    most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 2));
+#pragma unroll
+    for (int part = kThird; part < 2 * kThird; ++part) {
+      ScorePart(step + 1, part);
     }
+    const bool moved = active && most > max_ + kSlack;
+    const float alpha = moved ? Exp2(max_ - most) : 1;  // 0 at first
+    max_ = moved ? most : max_;
     const float reference = max_ == -INFINITY ? 0 : max_;  // no key yet
     const __nv_bfloat162 weight[2] = {
         __floats2bfloat162_rn(Exp2(score[0] - reference), Exp2(score[1] - reference)),
         __floats2bfloat162_rn(Exp2(score[2] - reference), Exp2(score[3] - reference))};
-    sum_ += (__low2float(weight[0]) + __high2float(weight[0])) +
-            (__low2float(weight[1]) + __high2float(weight[1]));
-    *reinterpret_cast<uint2*>(At<__nv_bfloat16>(L::kWeights) + query * L::kWeightStride + group * 4) =
-        *reinterpret_cast<const uint2*>(weight);
-    if (group == 0) {
-      At<float>(L::kAlpha)[query] = alpha;
+#pragma unroll
+    for (int part = 2 * kThird; part < K::kQuarterSteps; ++part) {
+      ScorePart(step + 1, part);
+    }
+    sum_ = sum_ * alpha + ((__low2float(weight[0]) + __high2float(weight[0])) +
+                           (__low2float(weight[1]) + __high2float(weight[1])));
+    if (active) {
+      *reinterpret_cast<uint2*>(At<__nv_bfloat16>(L::kWeights) + query * L::kWeightStride + group * 4) =
+          *reinterpret_cast<const uint2*>(weight);
+      if (group == 0) {
+        At<float>(L::kAlpha)[query] = alpha;
+      }
     }
     return moved;
   }
 
   // O^T += V^T P^T for this warp's columns.
-  __device__ void Accumulate(int tile, bool rescale) {
+  __device__ void Accumulate(int step, bool rescale) {
     if (rescale) {
 #pragma unroll
       for (int n = 0; n < kQueryTiles; ++n) {
@@ -301,7 +272,7 @@ class TensorItem {
       LoadMatrices(weight[n], weights + n * 16 * L::kWeightStride * 2);
     }
     const uint32_t from =
-        SharedAddress(memory_ + L::kKeys + tile % kStages * K::kStageBytes) +
+        SharedAddress(memory_ + L::kKeys + step % kStages * K::kStageBytes) +
         ((lane_ % 8 + lane_ / 16 * 8) * K::kStride + lane_ / 8 % 2 * 8 + warp_ * K::kColumnTiles * 16) * 2;
 #pragma unroll
     for (int m = 0; m < K::kColumnTiles; ++m) {
@@ -309,13 +280,20 @@ class TensorItem {
       LoadMatricesTransposed(values, from + m * 32);
 #pragma unroll
       for (int n = 0; n < kQueryTiles; ++n) {
+        if (tail && !IsFor(step, n * 8)) {
+          continue;  // all weights are zero
+        }
         MultiplyAdd(out_[m][n], values, weight[n / 2][n % 2 * 2], weight[n / 2][n % 2 * 2 + 1]);
       }
     }
   }
 
+  __device__ int64_t PartOf(int query) const {
+    const int64_t at = item_.query + query;
+    return p_.Part(at, tail ? Splits(p_.Blocks(static_cast<int32_t>(at / p_.heads))) : item_.split);
+  }
+
   __device__ void Finish() {
-    const int32_t part = item_.split_blocks == 0 ? Splits(p_.Blocks(item_.first_row)) : item_.split;
     const int32_t* limit = At<int32_t>(L::kLimit);
     const int row = thread_ / 4;
     if (row < queries) {
@@ -324,7 +302,7 @@ class TensorItem {
       sum_ += __shfl_xor_sync(mask, sum_, 2);
       const int query = row / 8 * 8 + ScoreRowQuery(row % 8);
       if (thread_ % 4 == 0 && limit[query] > 0) {
-        reinterpret_cast<float2*>(p_.max_sum)[p_.Part(item_.query + query, part)] = {max_, sum_};
+        reinterpret_cast<float2*>(p_.max_sum)[PartOf(query)] = {max_, sum_};
       }
     }
 #pragma unroll
@@ -333,8 +311,7 @@ class TensorItem {
       for (int i = 0; i < 2; ++i) {
         const int query = n * 8 + lane_ % 4 * 2 + i;
         if (limit[query] > 0) {
-          float* to = p_.acc + p_.Part(item_.query + query, part) * p_.acc_stride +
-                      warp_ * K::kColumnTiles * 16 + lane_ / 4;
+          float* to = p_.acc + PartOf(query) * p_.acc_stride + warp_ * K::kColumnTiles * 16 + lane_ / 4;
 #pragma unroll
           for (int m = 0; m < K::kColumnTiles; ++m) {
             to[m * 16] = out_[m][n][i];
@@ -352,34 +329,13 @@ class TensorItem {
   const int lane_;
   const int warp_;
   uint32_t query_[K::kQuarterSteps][kOwnTiles][2];
+  uint32_t keys_[2][4];
   float score_[kOwnTiles][4];
   float out_[K::kColumnTiles][kQueryTiles][4] = {};
   float max_ = -INFINITY;
   float sum_ = 0;
+  int32_t slot_ = -1;  // of this thread's key in the next tile to load, -1 past the end
 };
-
-__device__ inline Item MakeItem(const AttentionProblem& p, const Run& run, int32_t index) {
-  for (int i = 0; i < 3; ++i) {
-    const int32_t items = run.splits[i] * run.tiles;
-    if (index < items) {
-      const int32_t first = index % run.tiles * p.queries_per_tile;
-      return {.first_row = run.first_row,
-              .query = int64_t{run.first_row} * p.heads + first,
-              .queries = min(p.queries_per_tile, run.rows * p.heads - first),
-              .split_blocks = SplitLength(i),
-              .split = index / run.tiles};
-    }
-    index -= items;
-  }
-  const int32_t tiles = CeilDiv32(p.heads, p.queries_per_tail);
-  const int32_t row = run.first_row + index / tiles;
-  const int32_t first = index % tiles * p.queries_per_tail;
-  return {.first_row = row,
-          .query = int64_t{row} * p.heads + first,
-          .queries = min(p.queries_per_tail, p.heads - first),
-          .split_blocks = 0,
-          .split = 0};
-}
 
 // Blocks take items until none is left.
 template <int latent, int rope, int tile_queries, int tail_queries, int blocks_per_sm>
@@ -390,14 +346,11 @@ __global__ void __launch_bounds__(kTensorThreads, blocks_per_sm) TensorAttention
   auto& list = *reinterpret_cast<WorkList*>(p.list);
   const int32_t items = list.items;
   const int32_t runs = list.runs;
-  for (;;) {
-    if (threadIdx.x == 0) {
-      taken = atomicAdd(&list.ticket, 1);
-    }
-    __syncthreads();
-    const int32_t index = taken;
-    if (index >= items) {
-      return;
+  auto index = static_cast<int32_t>(blockIdx.x);
+  while (index < items) {
+    int32_t next = 0;
+    if (threadIdx.x == 0) {  // taken early, so that nobody waits for it
+      next = static_cast<int32_t>(gridDim.x) + atomicAdd(&list.ticket, 1);
     }
     for (int32_t i = static_cast<int32_t>(threadIdx.x); i < runs; i += kTensorThreads) {
       const Run& run = list.run[i];
@@ -407,11 +360,15 @@ __global__ void __launch_bounds__(kTensorThreads, blocks_per_sm) TensorAttention
     }
     __syncthreads();
     if (item.split_blocks == 0) {
-      TensorItem<latent, rope, tail_queries>(p, item, memory).Run();
+      TensorItem<latent, rope, tail_queries, true>(p, item, memory).Run();
     } else {
-      TensorItem<latent, rope, tile_queries>(p, item, memory).Run();
+      TensorItem<latent, rope, tile_queries, false>(p, item, memory).Run();
+    }
+    if (threadIdx.x == 0) {
+      taken = next;
     }
     __syncthreads();
+    index = taken;
   }
 }
 

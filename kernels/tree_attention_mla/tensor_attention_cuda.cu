@@ -9,6 +9,8 @@
 namespace arborist::kernels::cuda {
 namespace {
 
+constexpr int kFewQueries = 16;
+
 template <int latent, int rope, int tile_queries, int tail_queries, int blocks_per_sm>
 absl::Status Launch(AttentionProblem p, cudaStream_t stream) {
   constexpr auto kKernel = TensorAttention<latent, rope, tile_queries, tail_queries, blocks_per_sm>;
@@ -25,6 +27,10 @@ absl::Status Launch(AttentionProblem p, cudaStream_t stream) {
       CudaStatus(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device), "device"));
   p.queries_per_tile = tile_queries;
   p.queries_per_tail = tail_queries;
+  p.rows_per_tail = std::clamp(tail_queries / p.heads, 1, kMostTailRows);
+  if (tail_queries == kFewQueries) {
+    p.rows_per_tail = 1;
+  }
   RETURN_IF_ERROR(LaunchWorkList(p, stream));
   kKernel<<<static_cast<unsigned>(processors * blocks_per_sm), kTensorThreads, kShared, stream>>>(p);
   return LaunchStatus("tree_attention_mla");
@@ -47,20 +53,23 @@ int TileQueries(const AttentionProblem& p) {
   return best;
 }
 
+// Few rows: a tail an item, for they all run at once. Many rows: tails that share most of their keys
+// together.
 template <int latent, int rope>
 absl::Status LaunchFor(const AttentionProblem& p, cudaStream_t stream) {
-  if (p.heads > 16) {
-    return Launch<latent, rope, 64, 64, 1>(p, stream);
-  }
+  constexpr int kManyRows = 160;
+  const bool together = p.rows > kManyRows || p.heads > kFewQueries;
   switch (TileQueries(p)) {
     case 16:
       return Launch<latent, rope, 16, 16, 2>(p, stream);
     case 32:
       return Launch<latent, rope, 32, 16, 1>(p, stream);
     case 48:
-      return Launch<latent, rope, 48, 16, 1>(p, stream);
+      return together ? Launch<latent, rope, 48, 48, 1>(p, stream)
+                      : Launch<latent, rope, 48, 16, 1>(p, stream);
     default:
-      return Launch<latent, rope, 64, 16, 1>(p, stream);
+      return together ? Launch<latent, rope, 64, 64, 1>(p, stream)
+                      : Launch<latent, rope, 64, 16, 1>(p, stream);
   }
 }
 

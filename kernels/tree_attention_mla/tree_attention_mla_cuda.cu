@@ -47,7 +47,8 @@ AttentionProblem Problem(const TreeAttentionMlaArgs& args) {
           .query_bf16 = query_bf16,
           .list = reinterpret_cast<int32_t*>(memory),
           .queries_per_tile = 0,
-          .queries_per_tail = 0};
+          .queries_per_tail = 0,
+          .rows_per_tail = 0};
 }
 
 }  // namespace

@@ -113,13 +113,20 @@ double Measure(CudaBench& b, const Pool& pool, const Shape& s) {
   return microseconds;
 }
 
-void Run(CudaBench& b, const Pool& pool, const std::string& kernel, const Shape& s, double goal) {
-  b.Report(
-      {.kernel = kernel,
-       .shape = absl::StrFormat("heads %d nodes %d prefix %d batch %d", s.heads, s.nodes, s.prefix, s.batch),
-       .microseconds = Measure(b, pool, s),
-       .floor_microseconds = std::max(s.Bytes() / kFloorBandwidth, s.Flops() / kFloorFlops) * 1e6,
-       .goal_microseconds = goal});
+// --filter picks by kernel and shape.
+bool Run(CudaBench& b, const Pool& pool, const Shape& s, double goal) {
+  const std::string kernel = absl::StrFormat("tree_attention_mla_%dx%d", s.latent, s.rope);
+  const std::string shape =
+      absl::StrFormat("heads %d nodes %d prefix %d batch %d", s.heads, s.nodes, s.prefix, s.batch);
+  if (!b.Wanted(kernel + " " + shape)) {
+    return false;
+  }
+  b.Report({.kernel = kernel,
+            .shape = shape,
+            .microseconds = Measure(b, pool, s),
+            .floor_microseconds = std::max(s.Bytes() / kFloorBandwidth, s.Flops() / kFloorFlops) * 1e6,
+            .goal_microseconds = goal});
+  return true;
 }
 
 }  // namespace
@@ -133,20 +140,15 @@ int main(int argc, char** argv) {
   }
   const Pool pool(bench);
   for (const PublicFigure& f : kPublicFigures) {
-    const std::string kernel = absl::StrFormat("tree_attention_mla_%dx%d_h%d", 512, 64, f.heads);
-    if (bench.Wanted(kernel)) {
-      Run(bench, pool, kernel, {f.heads, 512, 64, f.nodes, f.prefix, f.batch},
-          f.flashinfer_100kb > 0 ? f.flashinfer_100kb : f.triton / 10);
+    if (Run(bench, pool, {f.heads, 512, 64, f.nodes, f.prefix, f.batch},
+            f.flashinfer_100kb > 0 ? f.flashinfer_100kb : f.triton / 10)) {
       std::printf("%28s FlashMLA %.1f, FlashInfer mma.sync %.1f, for 100 KB %.1f, Triton extend %.0f\n",
                   "public:", f.flash_mla, f.flashinfer, f.flashinfer_100kb, f.triton);
     }
   }
-  const std::string pair = "tree_attention_mla_128x32_h8";
   for (const int64_t batch : {1, 8, 32}) {
     for (const int64_t nodes : {1, 9, 17, 33, 65}) {
-      if (bench.Wanted(pair)) {
-        Run(bench, pool, pair, {8, 128, 32, nodes, 512, batch}, 0);
-      }
+      Run(bench, pool, {8, 128, 32, nodes, 512, batch}, 0);
     }
   }
 }

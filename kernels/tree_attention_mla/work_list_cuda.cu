@@ -89,7 +89,7 @@ __device__ void CountItems(const AttentionProblem& p, Run& run) {
       run.splits[i] = most[i];
     }
     run.tiles = tiles;
-    run.items = splits * tiles + rows * CeilDiv32(p.heads, p.queries_per_tail);
+    run.items = splits * tiles + TailItems(p, rows);
   }
 }
 
