@@ -39,8 +39,8 @@ absl::Status ValidateSamplingParams(const SamplingParams& params);
 // CUDA: the same ids, bit for bit, given the same logits. Its sum of log_prob has an order of its own, since
 // 16 lanes over 163,840 ids would take longer than reading them: chunks of a fixed number of ids, inside a
 // chunk a fixed set of threads that each add their ids in ascending order, joined in a fixed tree, chunks in
-// ascending order, with the device's own exp2. A row's bits depend on the row alone; log_prob is within 2e-5
-// of the oracle's plus 2e-6 of its size.
+// ascending order, with the device's own exp2. A row's bits depend on the row alone; log_prob is
+// within 2e-5 + 2e-6 of its size + 1e-9 of the vocabulary of the oracle's (whose lanes round for each id).
 //
 // Later steps of the order come before `temperature` and act on the logits (bias, allowed-token mask,
 // penalties): they change the row that this kernel sees, but log_prob stays that of the raw row.

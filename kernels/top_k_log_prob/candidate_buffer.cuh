@@ -11,31 +11,26 @@ namespace arborist::kernels::cuda {
 // A block's candidates in shared memory, unordered: every key pushed that may still be among the k best.
 inline constexpr int kBufferThreads = 256;
 inline constexpr int kBufferWarps = kBufferThreads / 32;
-// Pushes that always fit after Reduce or while at most kBufferKept stand here.
+// Pushes that always fit while at most kBufferKept stand here.
 inline constexpr int kBufferPush = 2048;
 inline constexpr int kBufferKept = 384;
+inline constexpr unsigned kAllLanes = 0xffffffffu;
 
 struct CandidateBuffer {
   uint64_t key[kBufferKept + kBufferPush];
-  uint64_t kept[64];
+  uint64_t kept[kBufferKept];
   int32_t count;  // may exceed the array: what did not fit was not stored
   int32_t kept_count;
   int32_t warp_count[2][kBufferWarps];
+  int32_t digit_count[2][2 * kBufferWarps];
   float warp_value[kBufferWarps];
 
   static constexpr int kCapacity = kBufferKept + kBufferPush;
-
-  __device__ void Push(uint64_t rank_key) {
-    const int32_t at = atomicAdd(&count, 1);
-    if (at < kCapacity) {
-      key[at] = rank_key;
-    }
-  }
 };
 
 // The sum over the block; `parity` alternates between calls that follow each other.
 __device__ inline int32_t BlockSum(CandidateBuffer& buffer, int32_t value, int parity) {
-  value = __reduce_add_sync(0xffffffffu, value);
+  value = __reduce_add_sync(kAllLanes, value);
   if (threadIdx.x % 32 == 0) {
     buffer.warp_count[parity][threadIdx.x / 32] = value;
   }
@@ -47,46 +42,87 @@ __device__ inline int32_t BlockSum(CandidateBuffer& buffer, int32_t value, int p
   return sum;
 }
 
-// Leaves exactly the k largest of the buffer's `count` > k keys (1 <= k <= 64), which differ. All threads
-// call it; returns the smallest value that a later, higher id needs to be among the k best.
-__device__ inline float Reduce(CandidateBuffer& buffer, int32_t count, int32_t k) {
-  // Bit by bit the largest bound that k keys reach; done as soon as no other key does.
+// The largest upper half that k of the `count` >= k keys reach: four bits a step, each warp tries two digits.
+__device__ inline uint32_t KthUpperHalf(CandidateBuffer& buffer, int32_t count, int32_t k) {
+  const auto warp = threadIdx.x / 32;
+  const auto lane = threadIdx.x % 32;
+  uint32_t bound = 0;
+#pragma unroll 1
+  for (int shift = 28; shift >= 0; shift -= 4) {
+    const uint32_t low = bound + ((2 * warp) << shift);
+    const uint32_t high = bound + ((2 * warp + 1) << shift);
+    int32_t reach_low = 0;
+    int32_t reach_high = 0;
+#pragma unroll 4
+    for (auto i = static_cast<int32_t>(lane); i < count; i += 32) {
+      const auto half = static_cast<uint32_t>(buffer.key[i] >> 32);
+      reach_low += half >= low ? 1 : 0;
+      reach_high += half >= high ? 1 : 0;
+    }
+    reach_low = __reduce_add_sync(kAllLanes, reach_low);
+    reach_high = __reduce_add_sync(kAllLanes, reach_high);
+    int32_t* reach = buffer.digit_count[shift / 4 % 2];
+    if (lane == 0) {
+      reach[2 * warp] = reach_low;
+      reach[2 * warp + 1] = reach_high;
+    }
+    __syncthreads();
+    const unsigned enough = __ballot_sync(kAllLanes, lane < 2 * kBufferWarps && reach[lane % 16] >= k);
+    bound += static_cast<uint32_t>(31 - __clz(static_cast<int>(enough))) << shift;
+  }
+  return bound;
+}
+
+// The largest whole key that k keys reach, for buffers where so many tie that the lower ids must decide.
+__device__ inline uint64_t KthKey(CandidateBuffer& buffer, int32_t count, int32_t k) {
   uint64_t bound = 0;
+#pragma unroll 1
   for (int bit = 63; bit >= 0; --bit) {
     const uint64_t tried = bound | uint64_t{1} << bit;
     int32_t reach = 0;
-    for (int32_t i = static_cast<int32_t>(threadIdx.x); i < count; i += kBufferThreads) {
+    for (auto i = static_cast<int32_t>(threadIdx.x); i < count; i += kBufferThreads) {
       reach += buffer.key[i] >= tried ? 1 : 0;
     }
-    reach = BlockSum(buffer, reach, bit & 1);
-    bound = reach >= k ? tried : bound;
-    if (reach == k) {
+    bound = BlockSum(buffer, reach, bit & 1) >= k ? tried : bound;
+  }
+  return bound;
+}
+
+// Keeps the k largest of the buffer's `count` >= k keys (1 <= k <= 64), which differ, and of those that tie
+// with the last in value at most as many as fit. All threads call it; the new count is buffer.count. Returns
+// the smallest value that a later, higher id needs to be among the k best.
+__device__ inline float Reduce(CandidateBuffer& buffer, int32_t count, int32_t k) {
+  const uint32_t half = KthUpperHalf(buffer, count, k);
+  uint64_t bound = uint64_t{half} << 32;
+#pragma unroll 1
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    if (threadIdx.x == 0) {
+      buffer.kept_count = 0;
+    }
+    __syncthreads();
+    for (auto i = static_cast<int32_t>(threadIdx.x); i < count; i += kBufferThreads) {
+      if (buffer.key[i] >= bound) {
+        const int32_t at = atomicAdd(&buffer.kept_count, 1);
+        if (at < kBufferKept) {
+          buffer.kept[at] = buffer.key[i];
+        }
+      }
+    }
+    __syncthreads();
+    if (buffer.kept_count <= kBufferKept) {
       break;
     }
+    bound = KthKey(buffer, count, k);  // its barriers keep kept_count until all have read it
+  }
+  const int32_t kept = buffer.kept_count;
+  for (auto i = static_cast<int32_t>(threadIdx.x); i < kept; i += kBufferThreads) {
+    buffer.key[i] = buffer.kept[i];
   }
   if (threadIdx.x == 0) {
-    buffer.kept_count = 0;
+    buffer.count = kept;
   }
   __syncthreads();
-  for (int32_t i = static_cast<int32_t>(threadIdx.x); i < count; i += kBufferThreads) {
-    if (buffer.key[i] >= bound) {
-      buffer.kept[atomicAdd(&buffer.kept_count, 1)] = buffer.key[i];
-    }
-  }
-  __syncthreads();
-  if (threadIdx.x < 64 && static_cast<int32_t>(threadIdx.x) < k) {
-    buffer.key[threadIdx.x] = buffer.kept[threadIdx.x];
-  }
-  uint32_t least = 0xffffffffu;
-  for (int32_t i = static_cast<int32_t>(threadIdx.x % 32); i < k; i += 32) {
-    least = min(least, static_cast<uint32_t>(buffer.kept[i] >> 32));
-  }
-  least = __reduce_min_sync(0xffffffffu, least);
-  if (threadIdx.x == 0) {
-    buffer.count = k;
-  }
-  __syncthreads();
-  return FloatOfKey(least + 1);
+  return FloatOfKey(half + 1);
 }
 
 }  // namespace arborist::kernels::cuda

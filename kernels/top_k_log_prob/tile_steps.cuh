@@ -19,8 +19,8 @@ __device__ inline float FirstThreshold(CandidateBuffer& buffer, float thread_max
   uint32_t key = OrderKey(thread_max);
   uint32_t largest = 0;
   for (int32_t i = 0; i < (k + kBufferWarps - 1) / kBufferWarps; ++i) {
-    largest = __reduce_max_sync(0xffffffffu, key);
-    const int first = __ffs(static_cast<int>(__ballot_sync(0xffffffffu, key == largest))) - 1;
+    largest = __reduce_max_sync(kAllLanes, key);
+    const int first = __ffs(static_cast<int>(__ballot_sync(kAllLanes, key == largest))) - 1;
     key = static_cast<int>(threadIdx.x % 32) == first ? 0 : key;
   }
   if (threadIdx.x % 32 == 0) {
@@ -34,16 +34,55 @@ __device__ inline float FirstThreshold(CandidateBuffer& buffer, float thread_max
   return threshold;
 }
 
+// A bit for each of the thread's values, of the steps [begin, end), that reaches the threshold.
 template <typename Tile>
-__device__ void PushStep(CandidateBuffer& buffer, const Tile& tile, int step, int64_t first,
-                         int64_t vocabulary, float threshold) {
-  if (tile.MaxOfStep(step) >= threshold) {
-    const int64_t id = StepId(first, step);
+__device__ uint32_t Reaching(const Tile& tile, int begin, int end, int64_t first, int64_t vocabulary,
+                             float threshold) {
+  uint32_t reaching = 0;
 #pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      const float value = tile.At(step, i);
-      if (value >= threshold && id + i < vocabulary) {
-        buffer.Push(RankKey(value, static_cast<int32_t>(id + i)));
+  for (int step = 0; step < kTileSteps; ++step) {
+    if (step >= begin && step < end && tile.MaxOfStep(step) >= threshold) {
+      const int64_t id = StepId(first, step);
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        reaching |= tile.At(step, i) >= threshold && id + i < vocabulary ? 1u << (8 * step + i) : 0;
+      }
+    }
+  }
+  return reaching;
+}
+
+// Pushes the marked values: one place reserved for the whole warp. All lanes call it.
+template <typename Tile>
+__device__ void Push(CandidateBuffer& buffer, const Tile& tile, uint32_t marked, int64_t first) {
+  if (__any_sync(kAllLanes, marked != 0) == 0) {
+    return;
+  }
+  const auto lane = threadIdx.x % 32;
+  const int32_t own = __popc(marked);
+  int32_t upto = own;
+#pragma unroll
+  for (unsigned offset = 1; offset < 32; offset *= 2) {
+    const int32_t other = __shfl_up_sync(kAllLanes, upto, offset);
+    upto += lane >= offset ? other : 0;
+  }
+  int32_t at = 0;
+  if (lane == 31) {
+    at = atomicAdd(&buffer.count, upto);
+  }
+  at = __shfl_sync(kAllLanes, at, 31) + upto - own;
+#pragma unroll
+  for (int step = 0; step < kTileSteps; ++step) {
+    if ((marked >> (8 * step) & 0xffu) != 0) {
+      const auto id = static_cast<int32_t>(StepId(first, step));
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        if ((marked >> (8 * step + i) & 1u) != 0) {
+          if (at < CandidateBuffer::kCapacity) {
+            buffer.key[at] = RankKey(tile.At(step, i), id + i);
+          }
+          ++at;
+        }
       }
     }
   }
@@ -54,19 +93,18 @@ __device__ void PushStep(CandidateBuffer& buffer, const Tile& tile, int step, in
 template <typename Tile>
 __device__ void Offer(CandidateBuffer& buffer, const Tile& tile, int64_t first, int64_t vocabulary, int32_t k,
                       float* threshold, int32_t* held) {
-#pragma unroll
-  for (int step = 0; step < kTileSteps; ++step) {
-    PushStep(buffer, tile, step, first, vocabulary, *threshold);
-  }
+  const uint32_t reaching = Reaching(tile, 0, kTileSteps, first, vocabulary, *threshold);
+  Push(buffer, tile, reaching, first);
   __syncthreads();
   const int32_t count = buffer.count;
   __syncthreads();
-  if (count <= CandidateBuffer::kCapacity) {
+  if (count <= kBufferKept) {
     *held = count;
-    if (count > kBufferKept) {
-      *threshold = Reduce(buffer, count, k);
-      *held = k;
-    }
+    return;
+  }
+  if (count <= CandidateBuffer::kCapacity) {
+    *threshold = Reduce(buffer, count, k);
+    *held = buffer.count;
     return;
   }
   // Too many for the buffer (many ties, or values that rise with the id): once more, step by step.
@@ -76,18 +114,14 @@ __device__ void Offer(CandidateBuffer& buffer, const Tile& tile, int64_t first, 
   __syncthreads();
 #pragma unroll 1
   for (int step = 0; step < kTileSteps; ++step) {
-#pragma unroll
-    for (int s = 0; s < kTileSteps; ++s) {  // by constants, so that the tile stays in registers
-      if (s == step) {
-        PushStep(buffer, tile, s, first, vocabulary, *threshold);
-      }
-    }
+    const uint32_t some = reaching & Reaching(tile, step, step + 1, first, vocabulary, *threshold);
+    Push(buffer, tile, some, first);
     __syncthreads();
     *held = buffer.count;
     __syncthreads();
     if (*held > kBufferKept) {
       *threshold = Reduce(buffer, *held, k);
-      *held = k;
+      *held = buffer.count;
     }
   }
 }

@@ -23,6 +23,8 @@ constexpr int64_t kMaxSegments = 64;
 // Blocks of the selecting launch when there are many rows: enough to fill the largest chips a few times over,
 // few enough that finding the first threshold stays cheap. No result depends on it.
 constexpr int64_t kWantedBlocks = 2048;
+// A block that holds more candidates than this hands on only the best.
+constexpr int32_t kWorthReducing = 128;
 static_assert(kBufferKept == kTopKHandedOn && kTopKSegment % kTileIds == 0 && kTopKLogProbMaxK <= 64);
 
 struct Launch {
@@ -92,28 +94,42 @@ __device__ void SelectSegments(const Launch& launch, const Row& row, const Logit
   const float scale = row.params.beta * kLog2OfE;
   float threshold = 0;
   int32_t held = 0;
-  bool first_tile = true;
+  const int64_t last = min(end * kTopKSegment, logits.vocabulary);
+  const int64_t very_first = begin * kTopKSegment;
+  int64_t first = very_first;
+  // Of a packed tile the next one's loads are under way while this one is worked on; others are too large.
+  constexpr bool kAhead = sizeof(Tile) <= 64;
+  Tile tile;
+  Tile next;
+  next.Load(logits, first);
   for (int32_t segment = begin; segment < end; ++segment) {
     ExpSum sum = {MinusInfinity(), 0.0f};
     float probe = 0;
-    const int64_t segment_begin = segment * kTopKSegment;
-    for (int64_t first = segment_begin; first < min(segment_begin + kTopKSegment, logits.vocabulary);
-         first += kTileIds) {
-      Tile tile;
-      tile.Load(logits, first);
+    const int64_t segment_end = min((segment + 1) * kTopKSegment, last);
+    for (; first < segment_end; first += kTileIds) {
+      tile = next;
+      if (kAhead && first + kTileIds < last) {
+        next.Load(logits, first + kTileIds);
+      }
       tile.Probe(logits, first, &probe);
       if constexpr (kNoise) {
         tile.AddNoise(row.params, row.position, logit_max, first, logits.vocabulary);
       }
       const float tile_max = tile.Max();
-      if (first_tile) {
+      if (first == very_first) {
         threshold = FirstThreshold(buffer, tile_max, row.k);
-        first_tile = false;
       }
       AddExp(tile, tile_max, scale, &sum);
       Offer(buffer, tile, first, logits.vocabulary, row.k, &threshold, &held);
+      if (!kAhead && first + kTileIds < last) {
+        next.Load(logits, first + kTileIds);
+      }
     }
     WriteSegment(buffer, sum, scale, probe, warps, &results[segment]);
+  }
+  if (held > kWorthReducing) {
+    Reduce(buffer, held, row.k);
+    held = buffer.count;
   }
   for (auto i = static_cast<int32_t>(threadIdx.x); i < held; i += kThreads) {
     results[begin].candidate[i] = buffer.key[i];
@@ -154,9 +170,7 @@ __device__ void MaxOfSegments(const LogitsRow<Element>& logits, TopKSegmentResul
 // Block (row, part). Without noise: selects, and finds the largest logits of the rows that have noise, which
 // the launch with noise needs first.
 template <typename Tile, typename Element, bool kNoise>
-__global__ void __launch_bounds__(kThreads, kNoise               ? 2
-                                            : sizeof(Tile) <= 64 ? 4
-                                                                 : 3) TopKSelect(Launch launch) {
+__global__ void __launch_bounds__(kThreads, kNoise ? 2 : 3) TopKSelect(Launch launch) {
   __shared__ CandidateBuffer buffer;
   const int64_t at = blockIdx.x;
   const Row row = RowOf(launch, at);
@@ -181,9 +195,9 @@ struct Segments {
   int32_t candidates[kMaxSegments];
 };
 
-// Brings the row's k best into the buffer.
-__device__ void MergeCandidates(const TopKSegmentResult* results, const Segments& segments, int32_t count,
-                                int32_t k, CandidateBuffer& buffer) {
+// Brings the row's k best into the buffer, and perhaps some more; returns how many.
+__device__ int32_t MergeCandidates(const TopKSegmentResult* results, const Segments& segments, int32_t count,
+                                   int32_t k, CandidateBuffer& buffer) {
   int32_t held = 0;
   for (int32_t next = 0; next < count;) {
     const int32_t from = next;
@@ -201,11 +215,12 @@ __device__ void MergeCandidates(const TopKSegmentResult* results, const Segments
     }
     __syncthreads();
     held = at;
-    if (held > k) {
+    if (next < count || held > kWorthReducing) {
       Reduce(buffer, held, k);
-      held = k;
+      held = buffer.count;
     }
   }
+  return held;
 }
 
 // One block a row: the k best of all parts in order, the sum over all segments, the edges.
@@ -237,13 +252,15 @@ __global__ void __launch_bounds__(kThreads) TopKMerge(Launch launch) {
     }
     return;
   }
-  MergeCandidates(results, segments, launch.segments, row.k, buffer);
-  if (thread < row.k) {
+  const int32_t held = MergeCandidates(results, segments, launch.segments, row.k, buffer);
+  for (int32_t own = thread; own < held; own += kThreads) {
     int rank = 0;
-    for (int32_t i = 0; i < row.k; ++i) {
-      rank += buffer.key[i] > buffer.key[thread] ? 1 : 0;
+    for (int32_t i = 0; i < held; ++i) {
+      rank += buffer.key[i] > buffer.key[own] ? 1 : 0;
     }
-    sorted[rank] = buffer.key[thread];
+    if (rank < row.k) {
+      sorted[rank] = buffer.key[own];
+    }
   }
   __syncthreads();
   const float max = ValueOfRankKey(sorted[0]);
