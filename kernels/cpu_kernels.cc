@@ -6,6 +6,7 @@ const KernelSet& CpuKernels() {
   static constexpr KernelSet kSet = {
       .embedding_lookup = cpu::EmbeddingLookup,
       .rms_norm = cpu::RmsNorm,
+      .add_rms_norm = cpu::AddRmsNorm,
       .linear = cpu::Linear,
       .linear_row_parallel = cpu::LinearRowParallel,
       .linear_per_head = cpu::LinearPerHead,

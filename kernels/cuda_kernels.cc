@@ -6,6 +6,7 @@ const KernelSet& CudaKernels() {
   static constexpr KernelSet kSet = {
       .embedding_lookup = cuda::EmbeddingLookup,
       .rms_norm = cuda::RmsNorm,
+      .add_rms_norm = cuda::AddRmsNorm,
       .linear = cuda::Linear,
       .linear_row_parallel = cuda::LinearRowParallel,
       .linear_per_head = cuda::LinearPerHead,

@@ -32,6 +32,7 @@ struct KernelSet {
 
   Kernel<EmbeddingLookupArgs> embedding_lookup;
   Kernel<RmsNormArgs> rms_norm;
+  Kernel<AddRmsNormArgs> add_rms_norm;
   Kernel<LinearArgs> linear;
   Kernel<LinearRowParallelArgs> linear_row_parallel;
   Kernel<LinearPerHeadArgs> linear_per_head;

@@ -6,6 +6,7 @@ const KernelSet& ReferenceKernels() {
   static constexpr KernelSet kSet = {
       .embedding_lookup = reference::EmbeddingLookup,
       .rms_norm = reference::RmsNorm,
+      .add_rms_norm = reference::AddRmsNorm,
       .linear = reference::Linear,
       .linear_row_parallel = reference::LinearRowParallel,
       .linear_per_head = reference::LinearPerHead,

@@ -61,10 +61,20 @@ kernels::GqaHeadsArgs HeadsOf(const ForwardPass& pass, const PlacedLayer& layer,
   return args;
 }
 
-absl::Status AddToResidual(const ForwardPass& pass, int64_t rows) {
-  return pass.kernels.add_rows({.from = Rows<const float>(pass.scratch.added, rows, pass.settings.hidden),
-                                .into = Rows(pass.scratch.residual, rows, pass.settings.hidden)},
-                               pass.stream);
+// What attention or MLP adds, and the norm of what reads the sum.
+absl::Status AddToResidual(const ForwardPass& pass, int64_t rows, View1<const float> norm) {
+  const int64_t hidden = pass.settings.hidden;
+  const View2<const float> added = Rows<const float>(pass.scratch.added, rows, hidden);
+  const View2<float> residual = Rows(pass.scratch.residual, rows, hidden);
+  if (norm.size == 0) {
+    return pass.kernels.add_rows({.from = added, .into = residual}, pass.stream);
+  }
+  return pass.kernels.add_rms_norm({.from = added,
+                                    .into = residual,
+                                    .weight = norm,
+                                    .out = Rows(pass.scratch.normed, rows, hidden),
+                                    .epsilon = pass.settings.epsilon},
+                                   pass.stream);
 }
 
 absl::Status Attend(const ForwardPass& pass, int64_t index, const BlockBatch& batch,
@@ -157,15 +167,13 @@ absl::Status WriteContextLayer(const ForwardPass& pass, const PlacedLayer& layer
 }
 
 absl::Status RunBlockLayer(const ForwardPass& pass, int64_t index, const PlacedLayer& layer,
-                           const BlockBatch& batch, const ContextPlanes& planes, int64_t max_context) {
-  const Scratch& scratch = pass.scratch;
+                           View1<const float> next_norm, const BlockBatch& batch, const ContextPlanes& planes,
+                           int64_t max_context) {
   const int64_t rows = batch.streams * pass.settings.block;
-  RETURN_IF_ERROR(Norm(pass, scratch.residual, layer.input_norm, rows, scratch.normed));
   RETURN_IF_ERROR(Attention(pass, index, layer, batch, planes, max_context));
-  RETURN_IF_ERROR(AddToResidual(pass, rows));
-  RETURN_IF_ERROR(Norm(pass, scratch.residual, layer.attention_norm, rows, scratch.normed));
+  RETURN_IF_ERROR(AddToResidual(pass, rows, layer.attention_norm));
   RETURN_IF_ERROR(Mlp(pass, layer, rows));
-  return AddToResidual(pass, rows);
+  return AddToResidual(pass, rows, next_norm);
 }
 
 }  // namespace arborist::drafter

@@ -28,10 +28,12 @@ struct ForwardPass {
 absl::Status WriteContextLayer(const ForwardPass& pass, const PlacedLayer& layer, View2<const float> features,
                                View1<const int32_t> positions, float* key, float* value);
 
-// Norm, attention over [context, block], residual, norm, MLP, residual: on scratch.residual, for the blocks
-// of `batch`. The batch's features lie behind the blocks' rows in scratch.normed; their keys and values enter
-// `planes` before attention reads them.
+// Attention over [context, block], residual, norm, MLP, residual: on scratch.residual, for the blocks of
+// `batch`. scratch.normed holds their input norm, and behind them the batch's features, whose keys and values
+// enter `planes` before attention reads them. It is left with `next_norm` of the outcome, the norm of whoever
+// reads the residual next (empty: none).
 absl::Status RunBlockLayer(const ForwardPass& pass, int64_t index, const PlacedLayer& layer,
-                           const BlockBatch& batch, const ContextPlanes& planes, int64_t max_context);
+                           View1<const float> next_norm, const BlockBatch& batch, const ContextPlanes& planes,
+                           int64_t max_context);
 
 }  // namespace arborist::drafter

@@ -136,7 +136,7 @@ absl::Status DFlashModel::Forward(const BlockBatch& batch, const ContextPlanes& 
   const ForwardPass pass = Pass();
   for (size_t i = 0; i < weights_.layers.size(); ++i) {
     const int64_t layer = static_cast<int64_t>(i);
-    RETURN_IF_ERROR(RunBlockLayer(pass, layer, weights_.layers[i], batch, planes, max_context));
+    RETURN_IF_ERROR(RunBlockLayer(pass, layer, weights_.layers[i], NormAfter(i), batch, planes, max_context));
     if (observer) {
       const auto view = [&](const float* rows, int64_t columns) {
         return View2<const float>{rows, settings_.block, columns, columns};
@@ -154,6 +154,11 @@ absl::Status DFlashModel::Embed(const BlockBatch& batch) {
                                              .table = weights_.embedding,
                                              .out = {scratch_.residual, rows, hidden, hidden}},
                                             device_->stream()));
+  RETURN_IF_ERROR(kernels_.rms_norm({.x = {scratch_.residual, rows, hidden, hidden},
+                                     .weight = weights_.layers.front().input_norm,
+                                     .out = {scratch_.normed, rows, hidden, hidden},
+                                     .epsilon = settings_.epsilon},
+                                    device_->stream()));
   if (batch.append_rows == 0) {
     return absl::OkStatus();
   }
@@ -165,22 +170,21 @@ absl::Status DFlashModel::Embed(const BlockBatch& batch) {
       device_->stream());
 }
 
-absl::Status DFlashModel::NormOfAll(int64_t rows) {
-  const int64_t hidden = settings_.hidden;
-  const View2<const float> residual{scratch_.residual, rows, hidden, hidden};
-  const View2<float> normed{scratch_.normed, rows, hidden, hidden};
-  if (!settings_.reading.final_norm) {
-    return kernels_.copy_rows({.from = residual, .into = normed}, device_->stream());
+View1<const float> DFlashModel::NormAfter(size_t layer) const {
+  if (layer + 1 < weights_.layers.size()) {
+    return weights_.layers[layer + 1].input_norm;
   }
-  return kernels_.rms_norm(
-      {.x = residual, .weight = weights_.final_norm, .out = normed, .epsilon = settings_.epsilon},
-      device_->stream());
+  return settings_.reading.final_norm ? weights_.final_norm : View1<const float>{};
 }
 
 absl::StatusOr<View2<const float>> DFlashModel::Head(int64_t streams, int64_t depths) {
   const int64_t hidden = settings_.hidden, block_rows = streams * settings_.block, rows = streams * depths;
   Check(depths >= 1 && depths < settings_.block, "a block predicts 1 to block - 1 depths");
-  RETURN_IF_ERROR(NormOfAll(block_rows));
+  if (!settings_.reading.final_norm) {
+    RETURN_IF_ERROR(kernels_.copy_rows({.from = {scratch_.residual, block_rows, hidden, hidden},
+                                        .into = {scratch_.normed, block_rows, hidden, hidden}},
+                                       device_->stream()));
+  }
   const float* first = scratch_.normed + settings_.reading.first_predicting_slot * hidden;
   if (streams > 1) {
     Check(depths == settings_.block - 1, "several streams are drafted to the full depth");

@@ -82,7 +82,8 @@ class DFlashModel {
   absl::Status PlaceTables();
   ForwardPass Pass() const;
   absl::Status Embed(const BlockBatch& batch);
-  absl::Status NormOfAll(int64_t rows);
+  // What reads a layer's outcome first: the next layer's norm, the final one, or none.
+  View1<const float> NormAfter(size_t layer) const;
 
   DFlashSettings settings_;
   PassLimits limits_;

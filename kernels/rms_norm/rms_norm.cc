@@ -30,4 +30,24 @@ absl::Status ValidateRmsNorm(const RmsNormArgs& args) {
   return absl::OkStatus();
 }
 
+RmsNormArgs NormOf(const AddRmsNormArgs& args) {
+  return {.x = {args.into.data, args.into.rows, args.into.columns, args.into.row_stride},
+          .weight = args.weight,
+          .out = args.out,
+          .epsilon = args.epsilon};
+}
+
+absl::Status ValidateAddRmsNorm(const AddRmsNormArgs& args) {
+  if (args.from.rows != args.into.rows || args.from.columns != args.into.columns ||
+      args.from.row_stride < args.from.columns) {
+    return absl::InvalidArgumentError(absl::StrCat("from=[", args.from.rows, ", ", args.from.columns,
+                                                   "], expected [", args.into.rows, ", ", args.into.columns,
+                                                   "]"));
+  }
+  if (args.out.rows > 0 && args.out.data == args.into.data) {
+    return absl::InvalidArgumentError("out is into, expected another place: both are kept");
+  }
+  return ValidateRmsNorm(NormOf(args));
+}
+
 }  // namespace arborist::kernels

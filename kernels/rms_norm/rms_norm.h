@@ -19,14 +19,31 @@ struct RmsNormArgs {
 
 absl::Status ValidateRmsNorm(const RmsNormArgs& args);
 
+// into[t, :] += from[t, :], then out = the norm of `into`: the bits of add_rows and rms_norm in one call. No
+// two of the three overlap.
+struct AddRmsNormArgs {
+  View2<const float> from;    // [tokens, channels]
+  View2<float> into;          // [tokens, channels]
+  View1<const float> weight;  // [channels]
+  View2<float> out;           // [tokens, channels]
+  float epsilon = 0;          // > 0
+};
+
+absl::Status ValidateAddRmsNorm(const AddRmsNormArgs& args);
+// The part after the sum.
+RmsNormArgs NormOf(const AddRmsNormArgs& args);
+
 namespace reference {
 absl::Status RmsNorm(const RmsNormArgs& args, StreamView stream);
-}
+absl::Status AddRmsNorm(const AddRmsNormArgs& args, StreamView stream);
+}  // namespace reference
 namespace cpu {
 absl::Status RmsNorm(const RmsNormArgs& args, StreamView stream);
-}
+absl::Status AddRmsNorm(const AddRmsNormArgs& args, StreamView stream);
+}  // namespace cpu
 namespace cuda {
 absl::Status RmsNorm(const RmsNormArgs& args, StreamView stream);
-}
+absl::Status AddRmsNorm(const AddRmsNormArgs& args, StreamView stream);
+}  // namespace cuda
 
 }  // namespace arborist::kernels

@@ -40,6 +40,31 @@ __device__ float SumOfRow(const float4& lanes) {
   return sum;
 }
 
+// Where a row comes from.
+struct PlainRows {
+  RmsNormArgs args;
+  template <bool kAligned>
+  __device__ float4 Load(int64_t row, uint32_t quad) const {
+    return LoadQuad<kAligned>(args.x.row(row), quad, args.x.columns);
+  }
+};
+
+// Rows that become a sum first, which is kept.
+struct SummedRows {
+  RmsNormArgs args;
+  View2<const float> from;
+  float* into;  // args.x
+  template <bool kAligned>
+  __device__ float4 Load(int64_t row, uint32_t quad) const {
+    const int64_t columns = args.x.columns;
+    const float4 a = LoadQuad<kAligned>(args.x.row(row), quad, columns),
+                 b = LoadQuad<kAligned>(from.row(row), quad, columns);
+    const float4 sum = make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w);
+    StoreQuad<kAligned>(into + row * args.x.row_stride, quad, columns, sum);
+    return sum;
+  }
+};
+
 __device__ float InverseNorm(float squares, int64_t columns, float epsilon) {
   return 1.0f / sqrtf(squares / static_cast<float>(columns) + epsilon);
 }
@@ -53,8 +78,9 @@ __device__ float4 Scale(const float4& x, float inverse, const float4& weight) {
 constexpr int BlockOf(int threads, int quads) { return std::max(threads, quads == 1 ? 128 : 64); }
 
 // kThreads threads keep a row in registers, kQuads quads each.
-template <int kThreads, int kQuads, bool kAligned>
-__global__ void __launch_bounds__(BlockOf(kThreads, kQuads)) NormRows(RmsNormArgs args) {
+template <int kThreads, int kQuads, bool kAligned, typename Source>
+__global__ void __launch_bounds__(BlockOf(kThreads, kQuads)) NormRows(Source source) {
+  const RmsNormArgs& args = source.args;
   constexpr int kRows = BlockOf(kThreads, kQuads) / kThreads;
   const int64_t row = int64_t{blockIdx.x} * kRows + threadIdx.x / kThreads;
   if (row >= args.x.rows) {
@@ -66,8 +92,7 @@ __global__ void __launch_bounds__(BlockOf(kThreads, kQuads)) NormRows(RmsNormArg
 #pragma unroll
   for (int i = 0; i < kQuads; ++i) {
     const uint32_t quad = first + i * kThreads;
-    x[i] = 4 * int64_t{quad} < columns ? LoadQuad<kAligned>(args.x.row(row), quad, columns)
-                                       : make_float4(0, 0, 0, 0);
+    x[i] = 4 * int64_t{quad} < columns ? source.template Load<kAligned>(row, quad) : make_float4(0, 0, 0, 0);
   }
 #pragma unroll
   for (int i = 0; i < kQuads; ++i) {
@@ -92,12 +117,13 @@ __global__ void __launch_bounds__(BlockOf(kThreads, kQuads)) NormRows(RmsNormArg
 }
 
 // Rows too long for registers are read twice.
-template <int kThreads, bool kAligned>
-__global__ void __launch_bounds__(kThreads) NormLongRows(RmsNormArgs args) {
+template <int kThreads, bool kAligned, typename Source>
+__global__ void __launch_bounds__(kThreads) NormLongRows(Source source) {
+  const RmsNormArgs& args = source.args;
   const int64_t row = blockIdx.x, columns = args.x.columns;
   float4 squares = make_float4(0, 0, 0, 0);
   for (uint32_t quad = threadIdx.x; 4 * int64_t{quad} < columns; quad += kThreads) {
-    AddSquares(LoadQuad<kAligned>(args.x.row(row), quad, columns), squares);
+    AddSquares(source.template Load<kAligned>(row, quad), squares);
   }
   const float inverse = InverseNorm(SumOfRow<kThreads>(squares), columns, args.epsilon);
   for (uint32_t quad = threadIdx.x; 4 * int64_t{quad} < columns; quad += kThreads) {
@@ -107,49 +133,61 @@ __global__ void __launch_bounds__(kThreads) NormLongRows(RmsNormArgs args) {
   }
 }
 
-template <int kThreads, int kQuads, bool kAligned>
-void LaunchRows(const RmsNormArgs& args, cudaStream_t stream) {
+template <int kThreads, int kQuads, bool kAligned, typename Source>
+void LaunchRows(const Source& source, cudaStream_t stream) {
   constexpr int kRows = BlockOf(kThreads, kQuads) / kThreads;
-  const auto blocks = static_cast<uint32_t>((args.x.rows + kRows - 1) / kRows);
-  NormRows<kThreads, kQuads, kAligned><<<blocks, BlockOf(kThreads, kQuads), 0, stream>>>(args);
+  const auto blocks = static_cast<uint32_t>((source.args.x.rows + kRows - 1) / kRows);
+  NormRows<kThreads, kQuads, kAligned><<<blocks, BlockOf(kThreads, kQuads), 0, stream>>>(source);
 }
 
-template <bool kAligned>
-void Launch(const RmsNormArgs& args, cudaStream_t stream) {
-  const int64_t columns = args.x.columns;
+template <bool kAligned, typename Source>
+void Launch(const Source& source, cudaStream_t stream) {
+  const int64_t columns = source.args.x.columns;
   if (columns <= 128) {
-    LaunchRows<32, 1, kAligned>(args, stream);
+    LaunchRows<32, 1, kAligned>(source, stream);
   } else if (columns <= 512) {
-    LaunchRows<32, 4, kAligned>(args, stream);
+    LaunchRows<32, 4, kAligned>(source, stream);
   } else if (columns <= 2048) {
-    LaunchRows<128, 4, kAligned>(args, stream);
+    LaunchRows<128, 4, kAligned>(source, stream);
   } else if (columns <= 4096) {
-    LaunchRows<256, 4, kAligned>(args, stream);
+    LaunchRows<256, 4, kAligned>(source, stream);
   } else if (columns <= 7168) {
-    LaunchRows<256, 7, kAligned>(args, stream);
+    LaunchRows<256, 7, kAligned>(source, stream);
   } else if (columns <= 16384) {
-    LaunchRows<512, 8, kAligned>(args, stream);
+    LaunchRows<512, 8, kAligned>(source, stream);
   } else {
-    NormLongRows<1024, kAligned><<<static_cast<uint32_t>(args.x.rows), 1024, 0, stream>>>(args);
+    NormLongRows<1024, kAligned><<<static_cast<uint32_t>(source.args.x.rows), 1024, 0, stream>>>(source);
   }
+}
+
+template <typename Source>
+absl::Status LaunchAny(const Source& source, bool aligned, const char* what, StreamView stream) {
+  const RmsNormArgs& args = source.args;
+  if (args.x.rows == 0) {
+    return absl::OkStatus();
+  }
+  aligned = aligned && QuadsAlign(args.x) && QuadsAlign(args.out) &&
+            reinterpret_cast<uintptr_t>(args.weight.data) % sizeof(float4) == 0;
+  const auto cuda_stream = static_cast<cudaStream_t>(stream.cuda_stream);
+  if (aligned) {
+    Launch<true>(source, cuda_stream);
+  } else {
+    Launch<false>(source, cuda_stream);
+  }
+  return LaunchStatus(what);
 }
 
 }  // namespace
 
 absl::Status RmsNorm(const RmsNormArgs& args, StreamView stream) {
   RETURN_IF_ERROR(ValidateRmsNorm(args));
-  if (args.x.rows == 0) {
-    return absl::OkStatus();
-  }
-  const bool aligned = QuadsAlign(args.x) && QuadsAlign(args.out) &&
-                       reinterpret_cast<uintptr_t>(args.weight.data) % sizeof(float4) == 0;
-  const auto cuda_stream = static_cast<cudaStream_t>(stream.cuda_stream);
-  if (aligned) {
-    Launch<true>(args, cuda_stream);
-  } else {
-    Launch<false>(args, cuda_stream);
-  }
-  return LaunchStatus("rms_norm");
+  return LaunchAny(PlainRows{args}, true, "rms_norm", stream);
+}
+
+absl::Status AddRmsNorm(const AddRmsNormArgs& args, StreamView stream) {
+  RETURN_IF_ERROR(ValidateAddRmsNorm(args));
+  return LaunchAny(SummedRows{NormOf(args), args.from, args.into.data}, QuadsAlign(args.from), "add_rms_norm",
+                   stream);
 }
 
 }  // namespace arborist::kernels::cuda

@@ -94,5 +94,31 @@ TEST_F(RmsNormCudaTest, ARowHasTheSameBitsAloneInABatchAtAnyAlignmentAndInPlace)
   }
 }
 
+TEST_F(RmsNormCudaTest, AddRmsNormIsASumAndItsNormToTheLastBit) {
+  Random random;
+  SCOPED_TRACE(random.seed());
+  for (const int64_t columns : kColumns) {
+    for (const int64_t rows : {0, 1, 5}) {
+      const std::vector<float> from = random.Normals(rows * columns), weight = random.Normals(columns);
+      const std::vector<float> before = random.Normals(rows * columns);
+      std::vector<float> sum = before;
+      for (size_t i = 0; i < sum.size(); ++i) {
+        sum[i] += from[i];
+      }
+      const DeviceArray<float> added(from), into(before), scale(weight), out(rows * columns);
+      ASSERT_TRUE(cuda::AddRmsNorm({.from = added.const_view(rows, columns),
+                                    .into = into.view(rows, columns),
+                                    .weight = scale.const_view(),
+                                    .out = out.view(rows, columns),
+                                    .epsilon = 1e-5f},
+                                   stream())
+                      .ok());
+      Finish();
+      EXPECT_TRUE(SameBits(into.Read(), sum)) << columns;
+      EXPECT_TRUE(SameBits(out.Read(), Run(sum, weight, rows))) << columns;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace arborist::kernels

@@ -20,4 +20,14 @@ absl::Status RmsNorm(const RmsNormArgs& args, StreamView) {
   return absl::OkStatus();
 }
 
+absl::Status AddRmsNorm(const AddRmsNormArgs& args, StreamView stream) {
+  RETURN_IF_ERROR(ValidateAddRmsNorm(args));
+  for (int64_t t = 0; t < args.into.rows; ++t) {
+    for (int64_t c = 0; c < args.into.columns; ++c) {
+      args.into.row(t)[c] += args.from.row(t)[c];
+    }
+  }
+  return RmsNorm(NormOf(args), stream);
+}
+
 }  // namespace arborist::kernels::reference

@@ -74,5 +74,44 @@ TEST(RmsNormTest, WrongArgumentsAreNamed) {
   EXPECT_EQ(ValidateRmsNorm(args).message(), "out overlaps x in part, expected the same rows or none");
 }
 
+TEST(RmsNormTest, AddRmsNormIsASumAndItsNorm) {
+  Random random;
+  SCOPED_TRACE(random.seed());
+  for (const int64_t columns : {1, 17, 256}) {
+    const int64_t rows = 7;
+    const std::vector<float> from = random.Normals(rows * columns), weight = random.Normals(columns);
+    const std::vector<float> before = random.Normals(rows * columns);
+    std::vector<float> sum = before, want = Poisoned(rows * columns);
+    for (size_t i = 0; i < sum.size(); ++i) {
+      sum[i] += from[i];
+    }
+    ThreadPool pool(1);
+    const View1<const float> scale{weight.data(), columns};
+    ASSERT_TRUE(cpu::RmsNorm({AsConstView(sum, rows, columns), scale, AsView(want, rows, columns), 1e-5f},
+                             {.threads = &pool})
+                    .ok());
+    ForEveryIsaAndThreadCount([&](StreamView stream) {
+      std::vector<float> into = before, out = Poisoned(rows * columns);
+      ASSERT_TRUE(cpu::AddRmsNorm({AsConstView(from, rows, columns), AsView(into, rows, columns), scale,
+                                   AsView(out, rows, columns), 1e-5f},
+                                  stream)
+                      .ok());
+      EXPECT_TRUE(SameBits(into, sum));
+      EXPECT_TRUE(SameBits(out, want));
+    });
+    std::vector<float> into = before, out = Poisoned(rows * columns);
+    ASSERT_TRUE(reference::AddRmsNorm({AsConstView(from, rows, columns), AsView(into, rows, columns), scale,
+                                       AsView(out, rows, columns), 1e-5f},
+                                      {})
+                    .ok());
+    EXPECT_TRUE(Close(out, want, 1e-6));
+    const absl::Status in_place =
+        cpu::AddRmsNorm({AsConstView(from, rows, columns), AsView(into, rows, columns), scale,
+                         AsView(into, rows, columns), 1e-5f},
+                        {.threads = &pool});
+    EXPECT_EQ(in_place.message(), "out is into, expected another place: both are kept");
+  }
+}
+
 }  // namespace
 }  // namespace arborist::kernels
