@@ -1,0 +1,184 @@
+// How long a verify step takes on a GPU, and how much of it is the forward pass.
+//   device_step_cuda_bench [--model=DIR] [--drafter=DIR] [--filter=ignored] [--json=FILE]
+// "step": median time of Run, from packing on the host to the outcomes there. "forward": the recorded forward
+// pass of the same size, started many times in a row, a start. Without a GPU it says so and ends with 0.
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "common/base/check.h"
+#include "common/projection/projection.h"
+#include "kernels/backend.h"
+#include "verifier/device_step_runner.h"
+
+namespace arborist::verifier {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kContext = 448;
+constexpr StepCapacity kCapacity{
+    .max_rows = 512, .max_logits_rows = 512, .max_sequences = 32, .max_pages_per_sequence = 10};
+
+template <typename T>
+T Must(absl::StatusOr<T> value) {
+  Check(value.ok(), value.status().ToString());
+  return *std::move(value);
+}
+void Must(const absl::Status& status) { Check(status.ok(), status.ToString()); }
+
+double MedianMicroseconds(int runs, const std::function<void()>& run) {
+  std::vector<double> times;
+  for (int i = 0; i < runs; ++i) {
+    const Clock::time_point begin = Clock::now();
+    run();
+    times.push_back(std::chrono::duration<double, std::micro>(Clock::now() - begin).count());
+  }
+  std::nth_element(times.begin(), times.begin() + runs / 2, times.end());
+  return times[runs / 2];
+}
+
+class StepBench {
+ public:
+  StepBench(const std::string& target, const std::string& drafter, Device& device)
+      : device_(device), kernels_(kernels::KernelsFor(device.kind())) {
+    Projection projection = Must(LoadProjection(drafter));
+    ModelOptions options;
+    options.directory = target;
+    options.max_rows = kCapacity.max_rows;
+    options.max_logits_rows = kCapacity.max_logits_rows;
+    options.max_context = kContext + 128;
+    options.tap_layers.assign(projection.taps.begin(), projection.taps.end());
+    model_ = Must(Model::Load(options, kernels_, device));
+    projection_ = std::make_unique<FeatureProjection>(
+        Must(FeatureProjection::Create(std::move(projection), kCapacity.max_rows, device)));
+    cache_ = std::make_unique<KvCache>(
+        Must(KvPlanes::Create({.layers = model_->config().layers,
+                               .pages = int64_t{kCapacity.max_sequences} * kCapacity.max_pages_per_sequence,
+                               .latent_type = DType::kBF16,
+                               .latent_row = model_->config().latent_row(),
+                               .feature_row = projection_->hidden()},
+                              device)),
+        1, 0);
+    runner_ = Must(
+        DeviceStepRunner::Create(kCapacity, model_.get(), cache_.get(), projection_.get(), kernels_, device));
+    for (int i = 0; i < kCapacity.max_sequences; ++i) {
+      pages_.push_back(cache_->pool().NewSequence());
+      Check(pages_.back().Resize(kCapacity.max_pages_per_sequence), "pages for every sequence");
+      const std::vector<TokenId> tokens = Tokens(kContext);
+      const StepChunk chunk{pages_.back().table(), 0, tokens};
+      Must(runner_->Run({}, {&chunk, 1}));
+    }
+  }
+
+  // Microseconds of a step of so many trees of so many nodes, and of its forward pass.
+  std::pair<double, double> Measure(int sequences, int nodes) {
+    const std::vector<TokenId> tokens = Tokens(nodes + 1);
+    std::vector<int32_t> parents = {-1};
+    for (int i = 1; i <= nodes; ++i) {
+      parents.push_back(static_cast<int32_t>(random_() % static_cast<uint64_t>(i)) / 2);
+    }
+    std::vector<StepTree> trees;
+    for (int i = 0; i < sequences; ++i) {
+      trees.push_back({pages_[i].table(), kContext, tokens, parents, {}});
+    }
+    const auto run = [&] { Must(runner_->Run(trees, {})); };
+    MedianMicroseconds(5, run);
+    const double step = MedianMicroseconds(100, run);
+
+    StepBatch batch;
+    batch.Reserve(kCapacity.max_rows, kCapacity.max_sequences, kCapacity.max_pages_per_sequence);
+    FillStep(trees, {}, batch);
+    const StepSize size = StepSizes(kCapacity).For(batch.rows, batch.rows);
+    StepInput input = Must(StepInput::Create(kCapacity, device_));
+    input.Pack(size, batch, {});
+    Must(input.EnqueueCopy(size));
+    const auto forward = Must(device_.Record(
+        [&] { return model_->Forward(input.View(size), cache_->planes()).status(); }, "forward"));
+    constexpr int kStarts = 50;
+    const double many = MedianMicroseconds(5, [&] {
+      for (int i = 0; i < kStarts; ++i) {
+        Must(forward->Start());
+      }
+      Must(device_.Synchronize());
+    });
+    return {step, many / kStarts};
+  }
+
+ private:
+  std::vector<TokenId> Tokens(int count) {
+    std::vector<TokenId> tokens;
+    for (int i = 0; i < count; ++i) {
+      tokens.push_back(
+          TokenId{static_cast<int32_t>(random_() % static_cast<uint64_t>(model_->config().vocab_size))});
+    }
+    return tokens;
+  }
+
+  Device& device_;
+  const kernels::KernelSet& kernels_;
+  std::mt19937_64 random_{7};
+  std::unique_ptr<Model> model_;
+  std::unique_ptr<FeatureProjection> projection_;
+  std::unique_ptr<KvCache> cache_;
+  std::unique_ptr<DeviceStepRunner> runner_;
+  std::vector<SequencePages> pages_;
+};
+
+int Main(int argc, char** argv) {
+  const char* source = std::getenv("ARBORIST_SOURCE_DIR");
+  const std::string pair = absl::StrCat(source == nullptr ? "." : source, "/deploy/models/arborist-tiny");
+  std::string target = pair + "/target", drafter = pair + "/drafter", json;
+  for (int i = 1; i < argc; ++i) {
+    const std::string flag = argv[i];
+    for (const auto& [name, value] :
+         {std::pair{"--model=", &target}, {"--drafter=", &drafter}, {"--json=", &json}}) {
+      if (absl::StartsWith(flag, name)) {
+        *value = flag.substr(std::string(name).size());
+      }
+    }
+  }
+  const auto device = OpenCudaDevice({});
+  if (!device.ok()) {
+    std::printf("skipped: no CUDA device\n");
+    return 0;
+  }
+  StepBench bench(target, drafter, **device);
+  std::printf("%s, context %d\n%9s %6s %10s %12s\n", (*device)->name().c_str(), kContext, "sequences",
+              "nodes", "step us", "forward us");
+  std::vector<std::string> rows;
+  for (const int sequences : {1, 8, 32}) {
+    for (const int nodes : {0, 8, 16, 32, 64}) {
+      if (sequences * (nodes + 1) > kCapacity.max_logits_rows) {
+        continue;
+      }
+      const auto [step, forward] = bench.Measure(sequences, nodes);
+      std::printf("%9d %6d %10.1f %12.1f\n", sequences, nodes, step, forward);
+      rows.push_back(absl::StrFormat(
+          "{\"sequences\": %d, \"nodes\": %d, \"step_microseconds\": %.1f, \"forward_microseconds\": %.1f}",
+          sequences, nodes, step, forward));
+    }
+  }
+  if (!json.empty()) {
+    std::ofstream(json) << "{\"bench\": \"device_step\", \"device\": \"" << (*device)->name()
+                        << "\", \"steps\": [\n"
+                        << absl::StrJoin(rows, ",\n") << "\n]}\n";
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace arborist::verifier
+
+int main(int argc, char** argv) { return arborist::verifier::Main(argc, argv); }
