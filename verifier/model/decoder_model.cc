@@ -121,12 +121,16 @@ absl::Status DecoderModel::CheckBatch(const StepBatchView& batch, const KvPlanes
   return absl::OkStatus();
 }
 
+// Leaves the first layer's input and its norm.
 absl::Status DecoderModel::Embed(const StepBatchView& batch) {
-  return rank_.kernels.embedding_lookup(
-      {.token = {batch.token, batch.rows},
-       .table = weights_.embedding,
-       .out = Scratch::Rows(scratch_.residual, batch.rows, config_.hidden_size)},
-      rank_.stream);
+  const View2<float> residual = Scratch::Rows(scratch_.residual, batch.rows, config_.hidden_size);
+  RETURN_IF_ERROR(rank_.kernels.embedding_lookup(
+      {.token = {batch.token, batch.rows}, .table = weights_.embedding, .out = residual}, rank_.stream));
+  return rank_.kernels.rms_norm({.x = Const(residual),
+                                 .weight = weights_.layers[0].input_norm,
+                                 .out = Scratch::Rows(scratch_.normed, batch.rows, config_.hidden_size),
+                                 .epsilon = meaning_.layer_epsilon},
+                                rank_.stream);
 }
 
 absl::Status DecoderModel::KeepTaps(int layer, int64_t rows) {
@@ -185,7 +189,9 @@ absl::StatusOr<ForwardResult> DecoderModel::Forward(const StepBatchView& batch, 
   RETURN_IF_ERROR(CheckBatch(batch, planes));
   RETURN_IF_ERROR(Embed(batch));
   for (int layer = 0; layer < config_.layers; ++layer) {
-    RETURN_IF_ERROR(ForwardLayer(rank_, weights_.layers[layer], batch, planes, layer));
+    const View1<const float> next_norm =
+        layer + 1 < config_.layers ? weights_.layers[layer + 1].input_norm : View1<const float>{};
+    RETURN_IF_ERROR(ForwardLayer(rank_, weights_.layers[layer], next_norm, batch, planes, layer));
     RETURN_IF_ERROR(KeepTaps(layer, batch.rows));
   }
   RETURN_IF_ERROR(ComputeLogits(batch));

@@ -5,31 +5,28 @@
 #include "verifier/model/mlp.h"
 
 namespace arborist::verifier {
-namespace {
 
-absl::Status Norm(const RankContext& rank, View2<const float> x, View1<const float> weight,
-                  View2<float> out) {
-  return rank.kernels.rms_norm({.x = x, .weight = weight, .out = out, .epsilon = rank.meaning.layer_epsilon},
-                               rank.stream);
-}
-
-}  // namespace
-
-absl::Status ForwardLayer(const RankContext& rank, const LayerWeights& weights, const StepBatchView& batch,
-                          KvPlanes& planes, int layer) {
+absl::Status ForwardLayer(const RankContext& rank, const LayerWeights& weights, View1<const float> next_norm,
+                          const StepBatchView& batch, KvPlanes& planes, int layer) {
   const int64_t hidden = rank.config.hidden_size;
   const View2<float> residual = Scratch::Rows(rank.scratch.residual, batch.rows, hidden);
   const View2<float> normed = Scratch::Rows(rank.scratch.normed, batch.rows, hidden);
   const View2<float> update = Scratch::Rows(rank.scratch.update, batch.rows, hidden);
+  const auto add_and_norm = [&](View1<const float> weight) {
+    return rank.kernels.add_rms_norm({.from = Const(update),
+                                      .into = residual,
+                                      .weight = weight,
+                                      .out = normed,
+                                      .epsilon = rank.meaning.layer_epsilon},
+                                     rank.stream);
+  };
 
-  RETURN_IF_ERROR(Norm(rank, Const(residual), weights.input_norm, normed));
   RETURN_IF_ERROR(MlaAttention(rank, weights.attention, batch, Const(normed), planes, layer, update));
-  RETURN_IF_ERROR(rank.kernels.add_rows({.from = Const(update), .into = residual}, rank.stream));
-
-  RETURN_IF_ERROR(Norm(rank, Const(residual), weights.post_attention_norm, normed));
+  RETURN_IF_ERROR(add_and_norm(weights.post_attention_norm));
   RETURN_IF_ERROR(weights.is_moe ? Moe(rank, weights, batch, Const(normed), update)
                                  : DenseMlp(rank, weights.dense, Const(normed), update));
-  return rank.kernels.add_rows({.from = Const(update), .into = residual}, rank.stream);
+  return next_norm.size > 0 ? add_and_norm(next_norm)
+                            : rank.kernels.add_rows({.from = Const(update), .into = residual}, rank.stream);
 }
 
 }  // namespace arborist::verifier
