@@ -1,5 +1,6 @@
 #include "verifier/model/mla_attention.h"
 
+#include "absl/status/statusor.h"
 #include "common/base/status_macros.h"
 
 namespace arborist::verifier {
@@ -20,22 +21,45 @@ absl::Status Rotate(const RankContext& rank, const StepBatchView& batch, float* 
                            rank.stream);
 }
 
+// What the row is compressed to: [query latent | key latent | key's rope part].
+struct Compressed {
+  View2<float> query;  // [rows, q rank], columns 0 without q_lora
+  View2<float> key;    // [rows, latent + rope]
+};
+
+absl::StatusOr<Compressed> Compress(const RankContext& rank, const AttentionWeights& weights,
+                                    View2<const float> normed) {
+  const int64_t q_rank = rank.config.q_lora_rank, width = rank.config.latent_row();
+  const View2<float> both = Scratch::Rows(rank.scratch.compressed, normed.rows, q_rank + width);
+  const Compressed parts{.query = {both.data, both.rows, q_rank, both.columns},
+                         .key = {both.data + q_rank, both.rows, width, both.columns}};
+  if (weights.q_and_kv_a.rows > 0) {
+    RETURN_IF_ERROR(
+        rank.kernels.linear({.x = normed, .weight = weights.q_and_kv_a, .out = both}, rank.stream));
+    return parts;
+  }
+  RETURN_IF_ERROR(rank.kernels.linear({.x = normed, .weight = weights.kv_a, .out = parts.key}, rank.stream));
+  if (q_rank > 0) {
+    RETURN_IF_ERROR(
+        rank.kernels.linear({.x = normed, .weight = weights.q_a, .out = parts.query}, rank.stream));
+  }
+  return parts;
+}
+
 // Each key row [latent, normed | rope, rotated], once for all heads.
 absl::Status AppendKeys(const RankContext& rank, const AttentionWeights& weights, const StepBatchView& batch,
-                        View2<const float> normed, KvPlanes& planes, int layer) {
-  const int64_t latent = rank.config.kv_lora_rank, width = rank.config.latent_row();
-  const View2<float> kv = Scratch::Rows(rank.scratch.kv, batch.rows, width);
-  RETURN_IF_ERROR(rank.kernels.linear({.x = normed, .weight = weights.kv_a, .out = kv}, rank.stream));
-  const View2<float> compressed{kv.data, kv.rows, latent, width};
+                        View2<float> kv, KvPlanes& planes, int layer) {
+  const int64_t latent = rank.config.kv_lora_rank;
+  const View2<float> compressed{kv.data, kv.rows, latent, kv.row_stride};
   RETURN_IF_ERROR(rank.kernels.rms_norm({.x = Const(compressed),
                                          .weight = weights.kv_a_norm,
                                          .out = compressed,
                                          .epsilon = rank.meaning.latent_epsilon},
                                         rank.stream));
-  RETURN_IF_ERROR(Rotate(rank, batch, kv.data + latent, width, width, 1));
+  RETURN_IF_ERROR(Rotate(rank, batch, kv.data + latent, kv.row_stride, kv.row_stride, 1));
   const bool narrow = planes.shape().latent_type == DType::kBF16;
   return rank.kernels.kv_append({.rows = kv.data,
-                                 .source_stride_bytes = width * static_cast<int64_t>(sizeof(float)),
+                                 .source_stride_bytes = kv.row_stride * static_cast<int64_t>(sizeof(float)),
                                  .slot = {batch.write_slot, batch.rows},
                                  .plane = planes.latent(layer),
                                  .slots = planes.slots(),
@@ -46,13 +70,11 @@ absl::Status AppendKeys(const RankContext& rank, const AttentionWeights& weights
 
 // Each head's query in the space of the key rows: [W_UK^T q_nope | q_pe, rotated].
 absl::Status MakeQueries(const RankContext& rank, const AttentionWeights& weights, const StepBatchView& batch,
-                         View2<const float> normed) {
+                         View2<const float> normed, View2<float> q_latent) {
   const int64_t latent = rank.config.kv_lora_rank, width = rank.config.latent_row();
   const int64_t nope = rank.config.qk_nope_head_dim, heads = rank.plan.heads().count;
   View2<const float> source = normed;
-  if (rank.config.q_lora_rank > 0) {
-    const View2<float> q_latent = Scratch::Rows(rank.scratch.q_latent, batch.rows, rank.config.q_lora_rank);
-    RETURN_IF_ERROR(rank.kernels.linear({.x = normed, .weight = weights.q_a, .out = q_latent}, rank.stream));
+  if (q_latent.columns > 0) {
     RETURN_IF_ERROR(rank.kernels.rms_norm({.x = Const(q_latent),
                                            .weight = weights.q_a_norm,
                                            .out = q_latent,
@@ -141,8 +163,9 @@ absl::Status Project(const RankContext& rank, const AttentionWeights& weights, c
 absl::Status MlaAttention(const RankContext& rank, const AttentionWeights& weights,
                           const StepBatchView& batch, View2<const float> normed, KvPlanes& planes, int layer,
                           View2<float> out) {
-  RETURN_IF_ERROR(AppendKeys(rank, weights, batch, normed, planes, layer));
-  RETURN_IF_ERROR(MakeQueries(rank, weights, batch, normed));
+  ASSIGN_OR_RETURN(const Compressed compressed, Compress(rank, weights, normed));
+  RETURN_IF_ERROR(AppendKeys(rank, weights, batch, compressed.key, planes, layer));
+  RETURN_IF_ERROR(MakeQueries(rank, weights, batch, normed, compressed.query));
   RETURN_IF_ERROR(Attend(rank, batch, planes, layer));
   return Project(rank, weights, batch, out);
 }
