@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstdlib>
 #include <memory>
 #include <string>
@@ -148,27 +149,30 @@ TEST_P(PairGoldenTest, LogProbabilitiesAgree) {
 
 TEST_P(PairGoldenTest, TreesOfSixteenAndSixtyFourNodesAreTheSame) {
   const View2<const float> logits = Draft(Features(Taps()));
-  const int64_t depths = logits.rows, vocabulary = logits.columns;
-  std::vector<float> scratch(depths * vocabulary);
+  const int64_t depths = logits.rows;
+  std::vector<std::byte> scratch(kernels::TopKLogProbScratchBytes(depths, logits.columns));
   for (const int budget : {16, 64}) {
     std::vector<TokenId> candidate(depths * budget), token(budget + 1);
     std::vector<float> log_prob(depths * budget), score(budget + 1);
     std::vector<int32_t> parent(budget + 1);
-    int nodes = 0;
+    int32_t nodes = 0;
+    const kernels::TopKParams wanted{.depths = static_cast<int32_t>(depths), .k = budget};
     Must(kernels_.top_k_log_prob({.logits = logits,
-                                  .k = budget,
+                                  .params = {&wanted, 1},
                                   .token = {candidate.data(), depths, budget, budget},
                                   .log_prob = {log_prob.data(), depths, budget, budget},
-                                  .scratch = {scratch.data(), depths, vocabulary, vocabulary}},
+                                  .scratch = {scratch.data(), static_cast<int64_t>(scratch.size())}},
                                  stream_));
-    Must(kernels_.tree_build({.root = bonus_,
+    const kernels::TreeBuildParams shape{
+        .root = bonus_, .depths = static_cast<int32_t>(depths), .k = budget, .budget = budget};
+    Must(kernels_.tree_build({.params = {&shape, 1},
                               .token = {candidate.data(), depths, budget, budget},
                               .log_prob = {log_prob.data(), depths, budget, budget},
-                              .budget = budget,
-                              .out_token = {token.data(), budget + 1},
-                              .out_parent = {parent.data(), budget + 1},
-                              .out_score = {score.data(), budget + 1},
-                              .out_nodes = &nodes},
+                              .out_token = {token.data(), 1, budget + 1, budget + 1},
+                              .out_parent = {parent.data(), 1, budget + 1, budget + 1},
+                              .out_score = {score.data(), 1, budget + 1, budget + 1},
+                              .out_nodes = {&nodes, 1},
+                              .error = {}},
                              stream_));
     ASSERT_EQ(nodes, budget + 1);
     const std::string name = "tree" + std::to_string(budget) + ".";
