@@ -7,6 +7,7 @@
 #include "kernels/exact_math/exact_math.h"
 #include "kernels/exact_math/exact_scalar.h"
 #include "kernels/sample_target/block_reduce.cuh"
+#include "kernels/sample_target/sample_target_cuda.h"
 #include "kernels/sample_target/sampling_rule.h"
 
 namespace arborist::kernels::cuda {
@@ -16,7 +17,7 @@ namespace arborist::kernels::cuda {
 // noise lifts them to the largest (whose own noise is above -3.2, against at most 23), so whether the cut
 // keeps them changes nothing.
 inline constexpr float kLive = 28.0f;
-inline constexpr int kCutBins = 2048;
+inline constexpr int kCutBins = kSampleBins;
 inline constexpr float kBinsAUnit = 64.0f;
 inline constexpr int kCutList = 2048;
 static_assert(kLive * kBinsAUnit < kCutBins && kLive > kGumbelMax + 3.2f);
@@ -37,6 +38,8 @@ struct CutRow {
   int64_t vocabulary;
   float max;
   float temperature;
+  // The bins of the whole row, and the ids that are searched in its stead; null without a list.
+  const SampleRowCut* listed = nullptr;
 
   __device__ float Scaled(float logit) const { return (logit - max) / temperature; }
   // The bin of a scaled logit: 0 for the largest; -1 when it is not live.
@@ -45,9 +48,16 @@ struct CutRow {
   }
 };
 
-// Calls visit(logit, id) for the whole row, 16 bytes at a time where alignment allows.
+// Calls visit(logit, id) for the listed ids, or for the whole row, 16 bytes at a time where alignment allows.
 template <typename Visit>
 __device__ void ForEachLogit(const CutRow& row, const Visit& visit) {
+  if (row.listed != nullptr) {
+    for (auto i = static_cast<int32_t>(threadIdx.x); i < row.listed->listed;
+         i += static_cast<int32_t>(blockDim.x)) {
+      visit(ValueOfRankKey(row.listed->list[i]), IdOfRankKey(row.listed->list[i]));
+    }
+    return;
+  }
   const auto thread = static_cast<int64_t>(threadIdx.x);
   int64_t done = 0;
   if (reinterpret_cast<uintptr_t>(row.logits) % 16 == 0) {
@@ -104,6 +114,16 @@ __device__ void FillBins(CutMemory& memory, const CutRow& row, const BinOf& bin_
       }
     }
   });
+  __syncthreads();
+}
+
+// The bins of a whole row, from the launch that filled them.
+__device__ inline void LoadBins(CutMemory& memory, const SampleRowCut& row) {
+  __syncthreads();
+  for (int i = static_cast<int>(threadIdx.x); i < kCutBins; i += static_cast<int>(blockDim.x)) {
+    memory.count[i] = row.count[i];
+    memory.mass[i] = row.mass[i];
+  }
   __syncthreads();
 }
 
@@ -241,6 +261,10 @@ __device__ inline Threshold ThresholdInBin(CutMemory& memory, const CutRow& row,
 // Live ids with a RankKey from the result on are what top-k and top-p leave.
 __device__ inline uint64_t CutOfRow(CutMemory& memory, const CutRow& row, const SamplingParams& params) {
   const auto live_bins = [&] {
+    if (row.listed != nullptr) {
+      LoadBins(memory, *row.listed);
+      return;
+    }
     FillBins(memory, row, [&](float logit, int32_t) { return row.Bin(row.Scaled(logit)); });
   };
   live_bins();
@@ -268,6 +292,32 @@ __device__ inline uint64_t CutOfRow(CutMemory& memory, const CutRow& row, const 
         ThresholdInBin(memory, row, Measure::kMass, bin, memory.count[bin], needed - memory.mass_before).key;
   }
   return cut;
+}
+
+// The last bin of which top-k, top-p or min-p may keep anything, from the bins of the whole row; -1 when the
+// bins up to there hold too many ids to list.
+__device__ inline int32_t LastBin(CutMemory& memory, const SamplingParams& params) {
+  int32_t last = kCutBins - 1;
+  BinTotals live = SumBins(memory);
+  if (params.top_k > 0 && static_cast<uint64_t>(params.top_k) < live.count) {
+    FindBin(memory, Measure::kCount, static_cast<uint64_t>(params.top_k));
+    last = memory.bin;
+    live.mass = memory.mass_before + memory.mass[last];  // at least what top-k leaves
+    __syncthreads();
+  }
+  if (params.top_p < 1) {
+    FindBin(memory, Measure::kMass, NeededMass(live.mass, params.top_p));
+    last = min(last, memory.bin);
+  }
+  if (params.min_p > 0) {
+    // One bin more than the logarithm says is far more than it is off.
+    last = min(last, static_cast<int32_t>(min(-__logf(params.min_p), kLive) * kBinsAUnit) + 1);
+  }
+  uint64_t own = 0;
+  for (int i = static_cast<int>(threadIdx.x); i <= last; i += static_cast<int>(blockDim.x)) {
+    own += memory.count[i];
+  }
+  return BlockSum(memory.reduce, own) <= kSampleList ? last : -1;
 }
 
 }  // namespace arborist::kernels::cuda

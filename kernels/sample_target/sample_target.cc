@@ -54,7 +54,8 @@ size_t SampleTargetScratchBytes(int64_t vocabulary, int threads) {
 }
 
 size_t SampleTargetCudaScratchBytes(int64_t rows, int64_t vocabulary) {
-  return static_cast<size_t>(rows * CeilDiv(vocabulary, kSampleChunk)) * sizeof(SampleChunkResult);
+  const size_t chunks = static_cast<size_t>(CeilDiv(vocabulary, kSampleChunk)) * sizeof(SampleChunkResult);
+  return static_cast<size_t>(rows) * (sizeof(SampleRowCut) + chunks);
 }
 
 absl::Status ValidateSamplingParams(const SamplingParams& params) {
