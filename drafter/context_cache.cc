@@ -34,15 +34,16 @@ bool PositionRanges::Covers(int32_t begin, int32_t end) const {
                                      [&](const Range& r) { return r.begin <= begin && end <= r.end; });
 }
 
-int64_t ContextCache::CapacityOf(int32_t window, int32_t max_positions) {
-  return std::min<int64_t>(2 * static_cast<int64_t>(std::min(window, max_positions)), max_positions);
+int64_t ContextCache::SharedCapacityOf(int32_t window, int32_t max_positions) {
+  constexpr int64_t kLeastSlack = 64;
+  return std::min<int64_t>(window + std::max<int64_t>(window / 4, kLeastSlack), max_positions);
 }
 
 ContextCache::ContextCache(int64_t layers, int64_t row_width, int32_t window, int32_t max_positions)
     : plane_count_(2 * layers),
       row_width_(row_width),
       window_(std::min(window, max_positions)),
-      capacity_(CapacityOf(window, max_positions)) {
+      capacity_(std::min<int64_t>(2 * static_cast<int64_t>(window_), max_positions)) {
   Check(layers >= 1 && row_width >= 1 && window >= 1 && max_positions >= 1, "a cache has rows");
   memory_ = std::make_unique_for_overwrite<float[]>(plane_count_ * capacity_ * row_width_);
   planes_ = {.data = memory_.get(), .plane_stride = capacity_ * row_width_, .rows = capacity_};
@@ -53,7 +54,7 @@ ContextCache::ContextCache(int64_t layers, int64_t row_width, int32_t window, in
     : plane_count_(2 * layers),
       row_width_(row_width),
       window_(std::min(window, max_positions)),
-      capacity_(CapacityOf(window, max_positions)),
+      capacity_(SharedCapacityOf(window, max_positions)),
       planes_(planes),
       first_row_(first_row),
       device_(&device) {
@@ -76,19 +77,25 @@ absl::StatusOr<ContextCache::Slot> ContextCache::Reserve(int32_t first_position,
 absl::Status ContextCache::MoveBase(int32_t base) {
   const int64_t kept = std::max(end_ - base, 0);
   for (int64_t plane = 0; plane < plane_count_ && kept > 0; ++plane) {
-    float* to = At(plane, base_);
-    const float* from = At(plane, base);
-    const size_t bytes = kept * row_width_ * sizeof(float);
     if (device_ == nullptr) {
-      std::memmove(to, from, bytes);
+      std::memmove(At(plane, base_), At(plane, base), kept * row_width_ * sizeof(float));
     } else {
-      // At most `window` rows stay and they move by more than that, so the ranges do not overlap.
-      Check(base - base_ >= kept, "rows move past themselves");
-      RETURN_IF_ERROR(device_->Copy(to, from, bytes));
+      RETURN_IF_ERROR(MoveOnDevice(plane, base, kept));
     }
   }
   base_ = base;
   written_.DropBelow(base);
+  return absl::OkStatus();
+}
+
+// A device's copies must not overlap: pieces as long as the way they go, from the front.
+absl::Status ContextCache::MoveOnDevice(int64_t plane, int32_t base, int64_t rows) {
+  const int64_t piece = base - base_;
+  for (int64_t done = 0; done < rows; done += piece) {
+    const int64_t count = std::min(piece, rows - done);
+    RETURN_IF_ERROR(device_->Copy(At(plane, base_) + done * row_width_, At(plane, base) + done * row_width_,
+                                  count * row_width_ * sizeof(float)));
+  }
   return absl::OkStatus();
 }
 

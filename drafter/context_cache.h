@@ -59,13 +59,15 @@ class ContextCache {
   // On the CPU, in memory of its own, reserved at once and touched only as rows are written. window >= 1
   // positions of `row_width` floats a layer and plane; no position reaches max_positions.
   ContextCache(int64_t layers, int64_t row_width, int32_t window, int32_t max_positions);
-  // In rows [first_row, first_row + CapacityOf(window, max_positions)) of planes that `device` holds and that
-  // outlive it; rows that move are copied there.
+  // In rows [first_row, first_row + SharedCapacityOf(window, max_positions)) of planes that `device` holds
+  // and that outlive it; rows that move are copied there.
   ContextCache(int64_t layers, int64_t row_width, int32_t window, int32_t max_positions,
                const ContextPlanes& planes, int64_t first_row, Device& device);
 
-  // Rows a cache needs: twice the window, so that rows move once every `window` positions.
-  static int64_t CapacityOf(int32_t window, int32_t max_positions);
+  // Rows a cache needs in a device's memory, all of it taken: a quarter more than the window, so that rows
+  // move once for so many positions. A cache of its own has twice the window, since what is not touched costs
+  // nothing.
+  static int64_t SharedCapacityOf(int32_t window, int32_t max_positions);
 
   // Room for positions [first_position, first_position + rows), less those that no longer fit: the answer's
   // range may begin later or be empty. Row r of a layer's plane belongs to answer.first_position + r. Moving
@@ -95,6 +97,7 @@ class ContextCache {
     return planes_.data + plane * planes_.plane_stride + row(position) * row_width_;
   }
   absl::Status MoveBase(int32_t base);
+  absl::Status MoveOnDevice(int64_t plane, int32_t base, int64_t rows);
 
   int64_t plane_count_;
   int64_t row_width_;

@@ -135,12 +135,12 @@ TEST(ContextCacheTest, CachesThatShareADevicesPlanesDoNotMix) {
   ThreadPool threads(1);
   const auto device = OpenCpuDevice(threads);
   constexpr int32_t kWindow = 8, kMost = 1000;
-  const int64_t capacity = ContextCache::CapacityOf(kWindow, kMost), rows = 3 * capacity;
+  const int64_t capacity = ContextCache::SharedCapacityOf(kWindow, kMost), rows = 3 * capacity;
   const DeviceMemory memory = *device->Allocate(2 * kLayers * rows * kWidth * sizeof(float), "planes");
   const ContextPlanes planes{.data = memory.As<float>(), .plane_stride = rows * kWidth, .rows = rows};
   ContextCache a(kLayers, kWidth, kWindow, kMost, planes, 0, *device),
       b(kLayers, kWidth, kWindow, kMost, planes, capacity, *device);
-  for (int32_t end = 0; end < 100; end += 5) {
+  for (int32_t end = 0; end < 400; end += 5) {
     Write(a, end, 5);
     Write(b, 2 * end, 10);
     ExpectContent(a, std::max(end + 5 - kWindow, 0), end + 5);

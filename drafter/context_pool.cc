@@ -7,7 +7,7 @@ namespace arborist::drafter {
 
 absl::StatusOr<std::unique_ptr<ContextPool>> ContextPool::Create(const Shape& shape, int places,
                                                                  Device& device) {
-  const int64_t capacity = ContextCache::CapacityOf(shape.window, shape.max_positions);
+  const int64_t capacity = ContextCache::SharedCapacityOf(shape.window, shape.max_positions);
   auto pool = std::make_unique<ContextPool>();
   pool->places_ = places;
   pool->planes_.rows = places * capacity;
