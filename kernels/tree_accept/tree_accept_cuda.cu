@@ -27,7 +27,7 @@ __global__ void __launch_bounds__(kThreads) TreeAcceptKernel(TreeAcceptArgs args
   __shared__ Climb climb[2][kTreeAcceptMaxNodes];
   const int64_t tree = blockIdx.x;
   const int64_t begin = args.tree_begin[tree];
-  const int64_t end = args.tree_begin[tree + 1];
+  const int64_t end = TreeAcceptEnd(args, tree);
   const bool bounded =
       begin >= 0 && begin < end && end <= args.token.size && end - begin <= kTreeAcceptMaxNodes;
   const int nodes = bounded ? static_cast<int>(end - begin) : 0;
