@@ -4,6 +4,7 @@
 
 #include "kernels/moe_experts/expert_rows.cuh"
 #include "kernels/moe_experts/item_sums.cuh"
+#include "kernels/moe_experts/kernel_overlap.cuh"
 #include "kernels/moe_experts/weight_ring.cuh"
 
 // out = sum over experts of weight * (down inner), bf16 weights and inner values. A warp multiplies an item's
@@ -14,14 +15,14 @@ template <int kWarpCount>
 struct DownMma {
   static constexpr int kWarps = kWarpCount;
   static constexpr int kThreads = 32 * kWarps;
-  static constexpr int kStages = kWarps == 4 ? 3 : 2;
+  static constexpr int kStages = 3;     // four blocks of four warps share an SM
   static constexpr int kItemRows = 16;  // two token tiles
   static constexpr int kStageInputs = 64;
   static constexpr int kRingBytes = kWarps * kStages * 4 * 512;
   using Sums = ItemSums<kWarps, kItemRows>;
   using Table = typename Sums::Table;
   static constexpr int SharedBytes(int rows, int pairs, int experts) {
-    return kRingBytes + (Sums::Bytes(rows) + 15) / 16 * 16 + RowTableBytes(pairs, experts, kItemRows);
+    return kRingBytes + Sums::Bytes(rows) + RowTableBytes(pairs, experts, kItemRows);
   }
 };
 
@@ -51,10 +52,17 @@ class DownRing {
     if (item_ < table_.items()) {
       uint4* const to = memory_ + slot_ * (4 * 32);
       const int k = k_ + lane_ % 4 * 8;
-      CopyPiece(to, upper_, k, inputs_[0], aligned_);
-      CopyPiece(to + 32, upper_ + second_, k, inputs_[1], aligned_);
-      CopyPiece(to + 64, upper_, k + 32, inputs_[0], aligned_);
-      CopyPiece(to + 96, upper_ + second_, k + 32, inputs_[1], aligned_);
+      if (full_) {
+        const uint16_t* const from = down_ + k;
+        CopyPieceAhead(to, from, 16);
+        CopyPieceAhead(to + 32, from + 8 * width_, 16);
+        CopyPieceAhead(to + 64, from + 32, 16);
+        CopyPieceAhead(to + 96, from + 8 * width_ + 32, 16);
+      } else {
+        const int row = static_cast<int>(blockIdx.x) * kBlockOutputs + lane_ / 4;
+        CopyPiecesSlowly(to, to + 32, down_, row, piece_.hidden, k, width_);
+        CopyPiecesSlowly(to + 64, to + 96, down_, row, piece_.hidden, k + 32, width_);
+      }
       k_ += Shape::kStageInputs;
       if (k_ >= width_) {
         k_ = 0;
@@ -75,12 +83,10 @@ class DownRing {
     const bool shared = expert == piece_.expert_count;
     const void* down = shared ? piece_.shared.down.data : piece_.experts[expert].down.data;
     width_ = shared ? piece_.shared_width : piece_.width;
-    aligned_ = RowsAligned(down, width_);
-    const int row = static_cast<int>(blockIdx.x) * kBlockOutputs + lane_ / 4;
-    inputs_[0] = row < piece_.hidden ? width_ : 0;
-    inputs_[1] = row + 8 < piece_.hidden ? width_ : 0;
-    second_ = inputs_[1] > 0 ? 8 * width_ : 0;
-    upper_ = static_cast<const uint16_t*>(down) + (inputs_[0] > 0 ? int64_t{row} * width_ : 0);
+    const int first = static_cast<int>(blockIdx.x) * kBlockOutputs;
+    full_ = RowsAligned(down, width_) && width_ % Shape::kStageInputs == 0 &&
+            first + kBlockOutputs <= piece_.hidden;
+    down_ = static_cast<const uint16_t*>(down) + (full_ ? int64_t{first + lane_ / 4} * width_ : 0);
   }
 
   const ExpertsPiece& piece_;
@@ -91,10 +97,8 @@ class DownRing {
   int k_ = 0;
   int slot_ = 0;
   int width_ = 0;
-  int second_ = 0;
-  bool aligned_ = false;
-  int inputs_[2] = {};
-  const uint16_t* upper_ = nullptr;
+  bool full_ = false;               // every piece of the item is 16 aligned bytes
+  const uint16_t* down_ = nullptr;  // the lane's first row if `full_`, else the matrix
 };
 
 // The inner values of an item's rows as token operands of a stage, loaded one stage ahead of their use.
@@ -112,48 +116,55 @@ class InnerTokens {
     const bool shared = item.expert == piece.expert_count;
     width_ = shared ? piece.shared_width : piece.width;
     rows_ = item.rows;
-    const auto* inner = static_cast<const uint16_t*>(shared ? piece.shared_inner : piece.inner);
-    first_ = inner + int64_t{item.first} * width_;
+    const auto* inner = reinterpret_cast<const uint16_t*>(shared ? piece.shared_inner : piece.inner);
+#pragma unroll
+    for (int j = 0; j < kTiles; ++j) {
+      // Rows past the end repeat the last one: nobody reads what becomes of them.
+      const int row = min(j * 8 + static_cast<int>(threadIdx.x) % 32 / 4, rows_ - 1);
+      row_[j] = inner + int64_t{item.first + row} * width_;
+    }
     Load(0);
   }
   __device__ void Load(int k) {
-    const int lane = static_cast<int>(threadIdx.x) % 32;
-    k += lane % 4 * 8;
+    k += static_cast<int>(threadIdx.x) % 4 * 8;
 #pragma unroll
     for (int j = 0; j < kTiles; ++j) {
-      const int row = j * 8 + lane / 4;
-      const int inputs = row < rows_ ? width_ : 0;
-      const uint16_t* from = first_ + (inputs > 0 ? row * width_ : 0);
+      if (j * 8 >= rows_) {
+        break;
+      }
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         // Slots begin at multiples of 16 bytes if the width does: the scratch does.
-        next_[half][j] = width_ % 8 != 0          ? LoadPiece(from, k + half * 32, inputs)
-                         : k + half * 32 < inputs ? *reinterpret_cast<const uint4*>(from + k + half * 32)
-                                                  : uint4{};
+        token[half][j] = width_ % Shape::kStageInputs == 0
+                             ? *reinterpret_cast<const uint4*>(row_[j] + k + half * 32)
+                             : LoadPieceSlowly(row_[j], k + half * 32, width_);
       }
     }
   }
   __device__ int rows() const { return rows_; }
   __device__ int width() const { return width_; }
-  __device__ uint4 Get(int half, int tile) const { return next_[half][tile]; }
+
+  uint4 token[2][kTiles];
 
  private:
-  const uint16_t* first_ = nullptr;
+  const uint16_t* row_[kTiles];
   int width_ = 0;
   int rows_ = 0;
-  uint4 next_[2][kTiles] = {};
 };
 
 template <typename Shape>
-__global__ void __launch_bounds__(Shape::kThreads) DownMmaKernel(const __grid_constant__ ExpertsPiece piece) {
+__global__ void __launch_bounds__(Shape::kThreads, 20 / Shape::kWarps)
+    DownMmaKernel(const __grid_constant__ ExpertsPiece call) {
   constexpr int kTiles = Shape::kItemRows / 8;
   extern __shared__ uint4 shared[];
+  const ExpertsPiece piece = call.Mine();
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int warp = static_cast<int>(threadIdx.x) / 32;
   uint4* const behind_ring = shared + Shape::kRingBytes / 16;
   typename Shape::Sums sums(piece, behind_ring);
-  const typename Shape::Table table(piece, behind_ring + (Shape::Sums::Bytes(piece.rows) + 15) / 16);
+  const typename Shape::Table table(piece, behind_ring + Shape::Sums::Bytes(piece.rows) / 16, shared);
   DownRing<Shape> ring(piece, table, shared);
+  WaitForKernelBefore();
   InnerTokens<Shape> tokens;
   tokens.Open(piece, table, warp);
   for (int base = 0; base < table.items(); base += Shape::kWarps) {
@@ -164,24 +175,19 @@ __global__ void __launch_bounds__(Shape::kThreads) DownMmaKernel(const __grid_co
       float sum[kTiles][4] = {};
       for (int k = 0; k < width; k += Shape::kStageInputs) {
         const uint4* const weight = ring.Wait();
-        const uint4 piece_of[4] = {weight[0], weight[32], weight[64], weight[96]};
-        uint4 token[2][kTiles];
+        const uint4 upper[2] = {weight[0], weight[64]};
+        const uint4 lower[2] = {weight[32], weight[96]};
 #pragma unroll
         for (int j = 0; j < kTiles; ++j) {
-          token[0][j] = tokens.Get(0, j);
-          token[1][j] = tokens.Get(1, j);
+          if (j < tiles) {
+            MmaStep(sum[j], upper[0], lower[0], tokens.token[0][j]);
+            MmaStep(sum[j], upper[1], lower[1], tokens.token[1][j]);
+          }
         }
         if (k + Shape::kStageInputs < width) {
           tokens.Load(k + Shape::kStageInputs);
         } else {
           tokens.Open(piece, table, base + warp + Shape::kWarps);
-        }
-#pragma unroll
-        for (int j = 0; j < kTiles; ++j) {
-          if (j < tiles) {
-            MmaStep(sum[j], piece_of[0], piece_of[1], token[0][j]);
-            MmaStep(sum[j], piece_of[2], piece_of[3], token[1][j]);
-          }
         }
         ring.Advance();
       }

@@ -9,13 +9,13 @@
 // so what one kernel stores by slot another finds by slot.
 namespace arborist::kernels::cuda {
 
-// At most this many (row, choice) pairs a launch: they are numbered in 16 bits. Larger calls are launched in
-// pieces of rows.
+// At most this many (row, choice) pairs a piece: they are numbered in 16 bits. A call is cut into pieces of
+// rows, one in each blockIdx.y; a piece has its own slots.
 inline constexpr int kMaxPairs = 4096;
 inline constexpr int kMaxCudaExperts = 1024;
 inline constexpr int kMaxPieceRows = 512;
 
-// One launch: a piece of MoeExpertsArgs, by value.
+// A piece of MoeExpertsArgs, by value. Kernels get the first one and find their own.
 struct ExpertsPiece {
   const float* x;
   int64_t x_stride;
@@ -32,13 +32,32 @@ struct ExpertsPiece {
   ExpertWeights shared;  // shared_width 0: none
   int shared_width;
   const int32_t* live_rows;  // of the whole call
-  int first_row;             // in the whole call
-  int rows;
+  int all_rows;
+  int first_row;  // in the whole call
+  int rows;       // of this piece; the last may have fewer
   float* out;
   int64_t out_stride;
-  void* inner;         // [slots, width]
-  void* shared_inner;  // [rows, shared_width]
+  std::byte* inner;         // [slots, width]
+  std::byte* shared_inner;  // [rows, shared_width]
+  int inner_bytes;          // of an element
+
+  __device__ ExpertsPiece Mine() const {
+    ExpertsPiece piece = *this;
+    piece.first_row = static_cast<int>(blockIdx.y) * rows;
+    piece.rows = min(rows, all_rows - piece.first_row);
+    piece.x += piece.first_row * x_stride;
+    piece.expert += piece.first_row * expert_stride;
+    piece.weight += piece.first_row * weight_stride;
+    piece.out += piece.first_row * out_stride;
+    piece.inner += int64_t{piece.first_row} * top_k * width * inner_bytes;
+    piece.shared_inner += int64_t{piece.first_row} * shared_width * inner_bytes;
+    return piece;
+  }
 };
+
+__device__ inline void PrefetchLine(const void* line) {
+  asm volatile("prefetch.global.L2 [%0];\n" ::"l"(line));
+}
 
 // Neighbouring slots of one expert that are computed together; slots are (row, choice) pairs in ascending
 // order of expert, then row. Items stand in ascending order of expert, those of the shared expert last; the
@@ -60,10 +79,11 @@ constexpr int RowTableBytes(int pairs, int experts, int item_rows) {
 template <int kThreads, int kItemRows>
 class RowTable {
  public:
-  // Called by all threads of a block; ends with a barrier.
-  __device__ RowTable(const ExpertsPiece& piece, void* memory)
+  // Called by all threads of a block; ends with a barrier. `brief` is memory for 2 bytes a pair until then.
+  __device__ RowTable(const ExpertsPiece& piece, void* memory, void* brief)
       : top_k_(static_cast<uint32_t>(piece.top_k)), shared_expert_(piece.expert_count) {
     auto* const cursor = static_cast<int*>(memory);  // first a count, then the next slot
+    auto* const choice = static_cast<uint16_t*>(brief);
     pair_ = reinterpret_cast<uint16_t*>(cursor + piece.expert_count);
     items_ = reinterpret_cast<ExpertItem*>(pair_ + piece.rows * piece.top_k);
     live_ = piece.rows;
@@ -77,8 +97,13 @@ class RowTable {
     }
     __syncthreads();
     for (int p = tid; p < pairs; p += kThreads) {
-      const int e = Expert(piece, p);
-      if (e >= 0) {
+      const int row = static_cast<int>(static_cast<uint32_t>(p) / top_k_);
+      const int e = piece.expert[row * piece.expert_stride + (p - row * piece.top_k)];
+      // Ids that do not exist are skipped: they would lead out of bounds.
+      const bool exists = e >= 0 && e < piece.expert_count;
+      choice[p] = exists ? static_cast<uint16_t>(e) : kNoExpert;
+      if (exists) {
+        PrefetchLine(piece.experts + e);  // on the way while rows are sorted
         atomicAdd(cursor + e, 1);
       }
     }
@@ -86,7 +111,7 @@ class RowTable {
     ListItems(piece, cursor);
     __syncthreads();
     if (tid < 32) {
-      PlacePairs(piece, cursor, pairs, tid);
+      PlacePairs(choice, cursor, pairs, tid);
     }
     __syncthreads();
     items_count_ = routed_items_ + (piece.shared_width > 0 ? (live_ + kItemRows - 1) / kItemRows : 0);
@@ -110,12 +135,7 @@ class RowTable {
   }
 
  private:
-  // Ids that do not exist are skipped: they would lead out of bounds.
-  __device__ static int Expert(const ExpertsPiece& piece, int pair) {
-    const int row = static_cast<int>(static_cast<uint32_t>(pair) / static_cast<uint32_t>(piece.top_k));
-    const int e = piece.expert[row * piece.expert_stride + (pair - row * piece.top_k)];
-    return e >= 0 && e < piece.expert_count ? e : -1;
-  }
+  static constexpr uint16_t kNoExpert = 0xffff;
 
   // A prefix sum over the experts of their slots (lower half) and items (upper half).
   __device__ void ListItems(const ExpertsPiece& piece, int* cursor) {
@@ -162,17 +182,14 @@ class RowTable {
   }
 
   // One warp, 32 pairs at a time, so that the order is fixed.
-  __device__ void PlacePairs(const ExpertsPiece& piece, int* cursor, int pairs, int lane) {
-    int next = lane < pairs ? Expert(piece, lane) : -1;
+  __device__ void PlacePairs(const uint16_t* choice, int* cursor, int pairs, int lane) {
     for (int base = 0; base < pairs; base += 32) {
-      const int e = next;
-      const int after = base + 32 + lane;
-      next = after < pairs ? Expert(piece, after) : -1;
+      const uint16_t e = base + lane < pairs ? choice[base + lane] : kNoExpert;
       const unsigned same = __match_any_sync(0xffffffffu, e);
       const unsigned lower = same & ((1u << lane) - 1);
-      const int begin = e >= 0 ? cursor[e] : 0;
+      const int begin = e != kNoExpert ? cursor[e] : 0;
       __syncwarp();
-      if (e >= 0) {
+      if (e != kNoExpert) {
         pair_[begin + __popc(lower)] = static_cast<uint16_t>(base + lane);
         if (lower == 0) {
           cursor[e] = begin + __popc(same);

@@ -4,6 +4,7 @@
 
 #include "kernels/exact_math/exact_scalar.h"
 #include "kernels/moe_experts/expert_rows.cuh"
+#include "kernels/moe_experts/kernel_overlap.cuh"
 #include "kernels/moe_experts/weight_ring.cuh"
 
 // inner = silu(gate x) * (up x), bf16 weights. A unit of work is an item and 16 inner columns: a weight tile
@@ -95,10 +96,15 @@ class GatedRing {
     if (unit_ < units_) {
       uint4* const to = memory_ + slot_ * (4 * 32);
       const int k = Input(step_) + lane_ % 4 * 8;
-      CopyPiece(to, gate_, k, inputs_[0], aligned_);
-      CopyPiece(to + 32, up_, k, inputs_[0], aligned_);
-      CopyPiece(to + 64, gate_ + second_, k, inputs_[1], aligned_);
-      CopyPiece(to + 96, up_ + second_, k, inputs_[1], aligned_);
+      if (full_) {
+        CopyPieceAhead(to, gate_ + k, 16);
+        CopyPieceAhead(to + 32, up_ + k, 16);
+        CopyPieceAhead(to + 64, gate_ + k + 8 * piece_.hidden, 16);
+        CopyPieceAhead(to + 96, up_ + k + 8 * piece_.hidden, 16);
+      } else {
+        CopyPiecesSlowly(to, to + 64, gate_, row_, width_, k, piece_.hidden);
+        CopyPiecesSlowly(to + 32, to + 96, up_, row_, width_, k, piece_.hidden);
+      }
       if (++step_ == steps_) {
         step_ = 0;
         unit_ += static_cast<int>(gridDim.x);
@@ -118,13 +124,11 @@ class GatedRing {
     const bool shared = unit.item.expert == piece_.expert_count;
     const void* gate = shared ? piece_.shared.gate.data : piece_.experts[unit.item.expert].gate.data;
     const void* up = shared ? piece_.shared.up.data : piece_.experts[unit.item.expert].up.data;
-    aligned_ = RowsAligned(gate, piece_.hidden) && RowsAligned(up, piece_.hidden);
-    const int row = unit.column + lane_ / 4;
-    // Rows past the end have no inputs; their pointers stay inside the matrix.
-    inputs_[0] = row < unit.width ? piece_.hidden : 0;
-    inputs_[1] = row + 8 < unit.width ? piece_.hidden : 0;
-    second_ = inputs_[1] > 0 ? int64_t{8} * piece_.hidden : 0;
-    const int64_t offset = inputs_[0] > 0 ? int64_t{row} * piece_.hidden : 0;
+    row_ = unit.column + lane_ / 4;
+    width_ = unit.width;
+    full_ = RowsAligned(gate, piece_.hidden) && RowsAligned(up, piece_.hidden) && piece_.hidden % 32 == 0 &&
+            unit.column + GatedMma::kColumns <= width_;
+    const int64_t offset = full_ ? int64_t{row_} * piece_.hidden : 0;
     gate_ = static_cast<const uint16_t*>(gate) + offset;
     up_ = static_cast<const uint16_t*>(up) + offset;
   }
@@ -138,36 +142,35 @@ class GatedRing {
   uint4* memory_;
   int step_ = 0;
   int slot_ = 0;
-  bool aligned_ = false;
-  int inputs_[2] = {};
-  int64_t second_ = 0;
+  int row_ = 0;
+  int width_ = 0;
+  bool full_ = false;  // every piece of the unit is 16 aligned bytes
+  // The lane's first row if `full_`, else the matrix.
   const uint16_t* gate_ = nullptr;
   const uint16_t* up_ = nullptr;
 };
 
+__device__ __noinline__ float4 LoadTokensSlowly(const float* row, int k, int inputs) {
+  return {k < inputs ? row[k] : 0.0f, k + 1 < inputs ? row[k + 1] : 0.0f, k + 2 < inputs ? row[k + 2] : 0.0f,
+          k + 3 < inputs ? row[k + 3] : 0.0f};
+}
+
 // Eight inputs of a token in fp32, loaded one step before they are rounded and used.
 struct TokenPiece {
-  __device__ void Load(const float* row, int k, int inputs, bool aligned) {
-    if (row == nullptr) {
-      return;
-    }
-    if (aligned && k + 8 <= inputs) {
-      const float4 low = *reinterpret_cast<const float4*>(row + k);
-      const float4 high = *reinterpret_cast<const float4*>(row + k + 4);
-      value[0] = low.x, value[1] = low.y, value[2] = low.z, value[3] = low.w;
-      value[4] = high.x, value[5] = high.y, value[6] = high.z, value[7] = high.w;
-      return;
-    }
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      value[i] = k + i < inputs ? row[k + i] : 0.0f;
+  __device__ void Load(const float* row, int k, int inputs, bool full) {
+    if (full) {
+      low = *reinterpret_cast<const float4*>(row + k);
+      high = *reinterpret_cast<const float4*>(row + k + 4);
+    } else {
+      low = LoadTokensSlowly(row, k, inputs);
+      high = LoadTokensSlowly(row, k + 4, inputs);
     }
   }
   __device__ uint4 Rounded() const {
-    return {RoundPair(value[0], value[1]), RoundPair(value[2], value[3]), RoundPair(value[4], value[5]),
-            RoundPair(value[6], value[7])};
+    return {RoundPair(low.x, low.y), RoundPair(low.z, low.w), RoundPair(high.x, high.y),
+            RoundPair(high.z, high.w)};
   }
-  float value[8] = {};
+  float4 low, high;
 };
 
 // Adds the warps' sums in their order and stores the unit's inner values.
@@ -192,21 +195,35 @@ __device__ inline void FinishGatedUnit(const ExpertsPiece& piece, const GatedUni
     gate += sum[second_token];
     up += sum[second_token + 2];
   }
-  auto* const inner =
-      static_cast<__nv_bfloat16*>(unit.item.expert == piece.expert_count ? piece.shared_inner : piece.inner);
+  auto* const inner = reinterpret_cast<__nv_bfloat16*>(
+      unit.item.expert == piece.expert_count ? piece.shared_inner : piece.inner);
   inner[int64_t{unit.item.first + token} * unit.width + column] = __float2bfloat16_rn(SiluMul(gate, up));
 }
 
+// The rows are on their way to the second cache while they are being sorted.
+__device__ inline void PrefetchRows(const ExpertsPiece& piece) {
+  constexpr int kLine = 128 / sizeof(float);
+  const int lines = (piece.hidden + kLine - 1) / kLine;
+  for (int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x); i < lines * piece.rows;
+       i += static_cast<int>(gridDim.x * blockDim.x)) {
+    PrefetchLine(piece.x + i / lines * piece.x_stride + i % lines * kLine);
+  }
+}
+
 __global__ void __launch_bounds__(GatedMma::kThreads, 2)
-    GatedMmaKernel(const __grid_constant__ ExpertsPiece piece) {
+    GatedMmaKernel(const __grid_constant__ ExpertsPiece call) {
   constexpr int kTokenTiles = GatedMma::kItemRows / 8;
   extern __shared__ uint4 shared[];
+  const ExpertsPiece piece = call.Mine();
+  LetNextKernelStart();
+  PrefetchRows(piece);
   auto* const sums = reinterpret_cast<float4*>(shared + GatedMma::kRingBytes / 16);
-  const GatedTable table(piece, sums + GatedMma::kSumBytes / 16);
+  const GatedTable table(piece, sums + GatedMma::kSumBytes / 16, shared);
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int units = GatedUnit::Count(piece, table);
   const int steps = GatedRing::Steps(piece.hidden);
+  const bool full_tokens = piece.x_aligned && piece.hidden % 32 == 0;
   GatedRing ring(piece, table, units, steps, shared);
   for (int u = static_cast<int>(blockIdx.x); u < units; u += static_cast<int>(gridDim.x)) {
     const GatedUnit unit(piece, table, u);
@@ -215,10 +232,11 @@ __global__ void __launch_bounds__(GatedMma::kThreads, 2)
     TokenPiece token[kTokenTiles];
 #pragma unroll
     for (int j = 0; j < kTokenTiles; ++j) {
-      const int i = j * 8 + lane / 4;
-      row[j] = i < unit.item.rows ? piece.x + table.row(unit.item, i) * piece.x_stride : nullptr;
-      if (steps > 0) {
-        token[j].Load(row[j], GatedRing::Input(0) + lane % 4 * 8, piece.hidden, piece.x_aligned);
+      // Rows past the end repeat the last one: nobody reads what becomes of them.
+      const int i = min(j * 8 + lane / 4, unit.item.rows - 1);
+      row[j] = piece.x + table.row(unit.item, i) * piece.x_stride;
+      if (steps > 0 && j < token_tiles) {
+        token[j].Load(row[j], GatedRing::Input(0) + lane % 4 * 8, piece.hidden, full_tokens);
       }
     }
     float sum[2][kTokenTiles][4] = {};
@@ -233,7 +251,7 @@ __global__ void __launch_bounds__(GatedMma::kThreads, 2)
         }
         const uint4 rounded = token[j].Rounded();
         if (s + 1 < steps) {
-          token[j].Load(row[j], GatedRing::Input(s + 1) + lane % 4 * 8, piece.hidden, piece.x_aligned);
+          token[j].Load(row[j], GatedRing::Input(s + 1) + lane % 4 * 8, piece.hidden, full_tokens);
         }
         MmaStep(sum[0][j], gate[0], up[0], rounded);
         MmaStep(sum[1][j], gate[1], up[1], rounded);

@@ -17,20 +17,25 @@ namespace {
 // What every GPU that we compile for gives a block.
 constexpr int kMaxSharedBytes = 99 * 1024;
 
+constexpr double kCachedWeightBytes = 16e6;
+constexpr int kCachedPieceRows = 32;
+
 using Kernel = void (*)(ExpertsPiece);
 
-int Multiprocessors() {
+int Attribute(cudaDeviceAttr attribute) {
   int device = 0;
-  int count = 0;
+  int value = 0;
   if (cudaGetDevice(&device) != cudaSuccess ||
-      cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device) != cudaSuccess) {
+      cudaDeviceGetAttribute(&value, attribute, device) != cudaSuccess) {
     return 1;
   }
-  return count;
+  return value;
 }
+int Multiprocessors() { return Attribute(cudaDevAttrMultiProcessorCount); }
 
-absl::Status Launch(Kernel kernel, int64_t blocks, int threads, int shared_bytes, const ExpertsPiece& piece,
-                    StreamView stream, absl::string_view name) {
+// `overlap`: may start before the kernel before it has ended; see kernel_overlap.cuh.
+absl::Status Launch(Kernel kernel, int64_t blocks, int threads, int shared_bytes, const ExpertsPiece& call,
+                    bool overlap, StreamView stream, absl::string_view name) {
   if (blocks == 0) {
     return absl::OkStatus();
   }
@@ -40,61 +45,71 @@ absl::Status Launch(Kernel kernel, int64_t blocks, int threads, int shared_bytes
   RETURN_IF_ERROR(CudaStatus(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
                                                   cudaSharedmemCarveoutMaxShared),
                              name));
-  kernel<<<static_cast<unsigned>(blocks), threads, shared_bytes,
-           static_cast<cudaStream_t>(stream.cuda_stream)>>>(piece);
-  return LaunchStatus(name);
+  cudaLaunchAttribute attribute = {};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config = {};
+  config.gridDim =
+      dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(CeilDiv(call.all_rows, call.rows)));
+  config.blockDim = dim3(static_cast<unsigned>(threads));
+  config.dynamicSmemBytes = static_cast<size_t>(shared_bytes);
+  config.stream = static_cast<cudaStream_t>(stream.cuda_stream);
+  config.attrs = &attribute;
+  config.numAttrs = overlap && Attribute(cudaDevAttrComputeCapabilityMajor) >= 9 ? 1 : 0;
+  return CudaStatus(cudaLaunchKernelEx(&config, kernel, call), name);
 }
 
-absl::Status LaunchMma(const ExpertsPiece& piece, StreamView stream) {
-  const int pairs = piece.rows * piece.top_k;
-  const int64_t items = MaxRoutedItems(pairs, piece.expert_count, GatedMma::kItemRows);
+absl::Status LaunchMma(const ExpertsPiece& call, StreamView stream) {
+  const int pairs = call.rows * call.top_k;
+  const int64_t items = MaxRoutedItems(pairs, call.expert_count, GatedMma::kItemRows);
   const int64_t units =
-      items * CeilDiv(piece.width, GatedMma::kColumns) +
-      CeilDiv(piece.rows, GatedMma::kItemRows) * CeilDiv(piece.shared_width, GatedMma::kColumns);
+      items * CeilDiv(call.width, GatedMma::kColumns) +
+      CeilDiv(call.rows, GatedMma::kItemRows) * CeilDiv(call.shared_width, GatedMma::kColumns);
   RETURN_IF_ERROR(Launch(GatedMmaKernel, std::min<int64_t>(units, 2 * Multiprocessors()), GatedMma::kThreads,
-                         GatedMma::SharedBytes(pairs, piece.expert_count), piece, stream,
+                         GatedMma::SharedBytes(pairs, call.expert_count), call, false, stream,
                          "moe_experts: gate and up"));
   // Few outputs: more warps a block, fewer rounds. The order of the sums is the same.
-  const int64_t blocks = CeilDiv(piece.hidden, kBlockOutputs);
+  const int64_t blocks = CeilDiv(call.hidden, kBlockOutputs);
   if (blocks < Multiprocessors()) {
     using Shape = DownMma<8>;
     return Launch(DownMmaKernel<Shape>, blocks, Shape::kThreads,
-                  Shape::SharedBytes(piece.rows, pairs, piece.expert_count), piece, stream,
+                  Shape::SharedBytes(call.rows, pairs, call.expert_count), call, true, stream,
                   "moe_experts: down");
   }
   using Shape = DownMma<4>;
   return Launch(DownMmaKernel<Shape>, blocks, Shape::kThreads,
-                Shape::SharedBytes(piece.rows, pairs, piece.expert_count), piece, stream,
+                Shape::SharedBytes(call.rows, pairs, call.expert_count), call, true, stream,
                 "moe_experts: down");
 }
 
 template <typename Weight>
-absl::Status LaunchFma(const ExpertsPiece& piece, StreamView stream) {
-  const int pairs = piece.rows * piece.top_k;
-  const int64_t units = int64_t{MaxRoutedItems(pairs, piece.expert_count, MoeFma::kItemRows)} * piece.width +
-                        CeilDiv(piece.rows, MoeFma::kItemRows) * piece.shared_width;
+absl::Status LaunchFma(const ExpertsPiece& call, StreamView stream) {
+  const int pairs = call.rows * call.top_k;
+  const int64_t units = int64_t{MaxRoutedItems(pairs, call.expert_count, MoeFma::kItemRows)} * call.width +
+                        CeilDiv(call.rows, MoeFma::kItemRows) * call.shared_width;
   RETURN_IF_ERROR(Launch(GatedFmaKernel<Weight>,
-                         std::min<int64_t>(CeilDiv(units, MoeFma::kWarps), 4 * Multiprocessors()),
-                         MoeFma::kThreads, MoeFma::GatedSharedBytes(pairs, piece.expert_count), piece, stream,
-                         "moe_experts: gate and up"));
-  return Launch(DownFmaKernel<Weight>, CeilDiv(piece.hidden, kBlockOutputs), MoeFma::kThreads,
-                MoeFma::DownSharedBytes(piece.rows, pairs, piece.expert_count), piece, stream,
+                         std::min<int64_t>(CeilDiv(units, MoeFma::kWarps), 8 * Multiprocessors()),
+                         MoeFma::kThreads, MoeFma::GatedSharedBytes(pairs, call.expert_count), call, false,
+                         stream, "moe_experts: gate and up"));
+  return Launch(DownFmaKernel<Weight>, CeilDiv(call.hidden, kBlockOutputs), MoeFma::kThreads,
+                MoeFma::DownSharedBytes(call.rows, pairs, call.expert_count), call, false, stream,
                 "moe_experts: down");
 }
 
-absl::Status LaunchPiece(const ExpertsPiece& piece, DType dtype, StreamView stream) {
+absl::Status LaunchPieces(const ExpertsPiece& call, DType dtype, StreamView stream) {
   switch (dtype) {
     case DType::kBF16:
-      return LaunchMma(piece, stream);
+      return LaunchMma(call, stream);
     case DType::kF32:
-      return LaunchFma<float>(piece, stream);
+      return LaunchFma<float>(call, stream);
     default:  // validated: kF16
-      return LaunchFma<__half>(piece, stream);
+      return LaunchFma<__half>(call, stream);
   }
 }
 
-// As many rows as a block can sort, and keep the sums of.
-int PieceRows(int top_k, int experts) {
+// Rows of a piece: as many as a block can sort and keep the sums of. Fewer where all experts together fit the
+// second cache: reading them again costs little there, and more blocks work.
+int PieceRows(int top_k, int experts, double weight_bytes) {
   int rows = std::clamp(kMaxPairs / std::max(1, top_k), 1, kMaxPieceRows);
   const auto bytes = [&] {
     const int pairs = rows * top_k;
@@ -105,7 +120,7 @@ int PieceRows(int top_k, int experts) {
   while (rows > 1 && bytes() > kMaxSharedBytes - 1024) {  // static shared memory beside it
     rows /= 2;
   }
-  return rows;
+  return weight_bytes <= kCachedWeightBytes ? std::min(rows, kCachedPieceRows) : rows;
 }
 
 }  // namespace
@@ -128,33 +143,37 @@ absl::Status MoeExperts(const MoeExpertsArgs& args, StreamView stream) {
   // A rank with no part of the experts' width has nothing to sort.
   const int top_k = args.width > 0 ? static_cast<int>(args.expert.columns) : 0;
   const int experts = static_cast<int>(args.experts.size);
-  const int most = PieceRows(top_k, experts);
-  for (int64_t first = 0; first < rows; first += most) {
-    const ExpertsPiece piece{
-        .x = args.x.row(first),
-        .x_stride = args.x.row_stride,
-        .x_aligned = reinterpret_cast<uintptr_t>(args.x.data) % 16 == 0 && args.x.row_stride % 4 == 0,
-        .expert = args.expert.row(first),
-        .expert_stride = args.expert.row_stride,
-        .weight = args.weight.row(first),
-        .weight_stride = args.weight.row_stride,
-        .experts = args.experts.data,
-        .expert_count = experts,
-        .top_k = top_k,
-        .hidden = static_cast<int>(args.x.columns),
-        .width = static_cast<int>(args.width),
-        .shared = args.shared != nullptr ? *args.shared : ExpertWeights{},
-        .shared_width = static_cast<int>(shared_width),
-        .live_rows = args.live_rows,
-        .first_row = static_cast<int>(first),
-        .rows = static_cast<int>(std::min<int64_t>(most, rows - first)),
-        .out = args.out.row(first),
-        .out_stride = args.out.row_stride,
-        .inner = args.scratch.data,
-        .shared_inner = args.scratch.data + RoundUp(rows * top_k * args.width * 4, 64)};
-    RETURN_IF_ERROR(LaunchPiece(piece, args.weight_dtype, stream));
+  if (rows == 0) {
+    return absl::OkStatus();
   }
-  return absl::OkStatus();
+  const double weight_bytes = 3.0 * static_cast<double>(args.x.columns) *
+                              static_cast<double>(experts * args.width + shared_width) *
+                              static_cast<double>(ByteSize(args.weight_dtype));
+  const ExpertsPiece call{
+      .x = args.x.data,
+      .x_stride = args.x.row_stride,
+      .x_aligned = reinterpret_cast<uintptr_t>(args.x.data) % 16 == 0 && args.x.row_stride % 4 == 0,
+      .expert = args.expert.data,
+      .expert_stride = args.expert.row_stride,
+      .weight = args.weight.data,
+      .weight_stride = args.weight.row_stride,
+      .experts = args.experts.data,
+      .expert_count = experts,
+      .top_k = top_k,
+      .hidden = static_cast<int>(args.x.columns),
+      .width = static_cast<int>(args.width),
+      .shared = args.shared != nullptr ? *args.shared : ExpertWeights{},
+      .shared_width = static_cast<int>(shared_width),
+      .live_rows = args.live_rows,
+      .all_rows = static_cast<int>(rows),
+      .first_row = 0,
+      .rows = static_cast<int>(std::min<int64_t>(rows, PieceRows(top_k, experts, weight_bytes))),
+      .out = args.out.data,
+      .out_stride = args.out.row_stride,
+      .inner = args.scratch.data,
+      .shared_inner = args.scratch.data + RoundUp(rows * top_k * args.width * 4, 64),
+      .inner_bytes = args.weight_dtype == DType::kBF16 ? 2 : 4};
+  return LaunchPieces(call, args.weight_dtype, stream);
 }
 
 }  // namespace arborist::kernels::cuda

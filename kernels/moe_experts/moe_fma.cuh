@@ -13,16 +13,16 @@
 namespace arborist::kernels::cuda {
 
 struct MoeFma {
-  static constexpr int kWarps = 8;
+  static constexpr int kWarps = 4;
   static constexpr int kThreads = 32 * kWarps;
   static constexpr int kItemRows = 8;
   using Sums = ItemSums<kWarps, kItemRows>;
   using Table = Sums::Table;
   static constexpr int GatedSharedBytes(int pairs, int experts) {
-    return RowTableBytes(pairs, experts, kItemRows);
+    return 2 * pairs + 16 + RowTableBytes(pairs, experts, kItemRows);
   }
   static constexpr int DownSharedBytes(int rows, int pairs, int experts) {
-    return (Sums::Bytes(rows) + 15) / 16 * 16 + RowTableBytes(pairs, experts, kItemRows);
+    return Sums::Bytes(rows) + GatedSharedBytes(pairs, experts);
   }
 };
 
@@ -33,9 +33,12 @@ __device__ inline float AsFloat(__half value) { return __half2float(value); }
 // the lanes are joined by halves.
 template <typename Weight>
 __global__ void __launch_bounds__(MoeFma::kThreads)
-    GatedFmaKernel(const __grid_constant__ ExpertsPiece piece) {
+    GatedFmaKernel(const __grid_constant__ ExpertsPiece call) {
   extern __shared__ uint4 shared[];
-  const MoeFma::Table table(piece, shared);
+  const ExpertsPiece piece = call.Mine();
+  uint4* const behind_table =
+      shared + RowTableBytes(piece.rows * piece.top_k, piece.expert_count, MoeFma::kItemRows) / 16;
+  const MoeFma::Table table(piece, shared, behind_table);
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int warp = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x) / 32;
   const int warps = static_cast<int>(gridDim.x) * MoeFma::kWarps;
@@ -69,7 +72,7 @@ __global__ void __launch_bounds__(MoeFma::kThreads)
         }
       }
     }
-    float* const inner = static_cast<float*>(is_shared ? piece.shared_inner : piece.inner);
+    float* const inner = reinterpret_cast<float*>(is_shared ? piece.shared_inner : piece.inner);
 #pragma unroll
     for (int i = 0; i < MoeFma::kItemRows; ++i) {
       for (int distance = 16; distance > 0; distance /= 2) {
@@ -85,12 +88,15 @@ __global__ void __launch_bounds__(MoeFma::kThreads)
 
 // An item a warp: lane l has output l % 16 of every second row and sums its inputs in ascending order.
 template <typename Weight>
-__global__ void __launch_bounds__(MoeFma::kThreads)
-    DownFmaKernel(const __grid_constant__ ExpertsPiece piece) {
+__global__ void __launch_bounds__(MoeFma::kThreads) DownFmaKernel(const __grid_constant__ ExpertsPiece call) {
   constexpr int kRowsOfLane = MoeFma::kItemRows / 2;
   extern __shared__ uint4 shared[];
+  const ExpertsPiece piece = call.Mine();
   MoeFma::Sums sums(piece, shared);
-  const MoeFma::Table table(piece, shared + (MoeFma::Sums::Bytes(piece.rows) + 15) / 16);
+  uint4* const behind_sums = shared + MoeFma::Sums::Bytes(piece.rows) / 16;
+  uint4* const behind_table =
+      behind_sums + RowTableBytes(piece.rows * piece.top_k, piece.expert_count, MoeFma::kItemRows) / 16;
+  const MoeFma::Table table(piece, behind_sums, behind_table);
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int output = lane % kBlockOutputs;
@@ -104,7 +110,7 @@ __global__ void __launch_bounds__(MoeFma::kThreads)
       const int width = is_shared ? piece.shared_width : piece.width;
       const WeightView& down = is_shared ? piece.shared.down : piece.experts[item.expert].down;
       const Weight* weight = static_cast<const Weight*>(down.data) + int64_t{column} * width;
-      const float* inner = static_cast<const float*>(is_shared ? piece.shared_inner : piece.inner);
+      const float* inner = reinterpret_cast<const float*>(is_shared ? piece.shared_inner : piece.inner);
       const float* row[kRowsOfLane];
 #pragma unroll
       for (int i = 0; i < kRowsOfLane; ++i) {

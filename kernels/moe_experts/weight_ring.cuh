@@ -24,9 +24,9 @@ __device__ inline void WaitForStage() {
   asm volatile("cp.async.wait_group %0;\n" ::"n"(kPending) : "memory");
 }
 
-// The piece of inputs [k, k + 8) of a row that has `inputs` in all (0 if the row does not exist); zeros
-// beyond.
-__device__ inline uint4 LoadPiece(const uint16_t* row, int k, int inputs) {
+// Inputs [k, k + 8) of a row of `inputs` in all (0 if the row does not exist); zeros beyond. Element by
+// element: for shapes whose rows do not begin or end at 16 bytes. Kept out of the fast path's way.
+__device__ __noinline__ uint4 LoadPieceSlowly(const uint16_t* row, int k, int inputs) {
   uint32_t word[4] = {};
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
@@ -36,17 +36,27 @@ __device__ inline uint4 LoadPiece(const uint16_t* row, int k, int inputs) {
   }
   return {word[0], word[1], word[2], word[3]};
 }
-__device__ inline void CopyPiece(uint4* to, const uint16_t* row, int k, int inputs, bool aligned) {
-  if (aligned) {
-    const int bytes = min(max(2 * (inputs - k), 0), 16);
-    CopyPieceAhead(to, row + (bytes > 0 ? k : 0), bytes);
-  } else {
-    *to = LoadPiece(row, k, inputs);
-  }
-}
 // Rows of `inputs` elements each from `matrix` begin at multiples of 16 bytes.
 __device__ inline bool RowsAligned(const void* matrix, int inputs) {
   return (reinterpret_cast<uintptr_t>(matrix) & 15) == 0 && inputs % 8 == 0;
+}
+
+// The pieces of rows `row` and `row + 8` of a matrix [rows, inputs], for any shape; by value, so that the
+// ring that calls it stays in registers.
+__device__ __noinline__ void CopyPiecesSlowly(uint4* upper, uint4* lower, const uint16_t* matrix, int row,
+                                              int rows, int k, int inputs) {
+  const bool aligned = RowsAligned(matrix, inputs);
+  for (int i = 0; i < 2; ++i) {
+    const bool exists = row + 8 * i < rows;
+    const uint16_t* from = matrix + (exists ? int64_t{row + 8 * i} * inputs : 0);
+    uint4* const to = i == 0 ? upper : lower;
+    if (aligned) {
+      const int bytes = exists ? min(max(2 * (inputs - k), 0), 16) : 0;
+      CopyPieceAhead(to, from + (bytes > 0 ? k : 0), bytes);
+    } else {
+      *to = LoadPieceSlowly(from, k, exists ? inputs : 0);
+    }
+  }
 }
 
 __device__ inline uint32_t RoundPair(float low, float high) {

@@ -7,17 +7,19 @@
 #include "kernels/exact_math/exact_scalar.h"
 #include "kernels/moe_route/moe_route.h"
 
-// One warp a row. Lane l holds experts l, l+32, ... in registers as whole numbers that order like their
-// choices, so that the largest of a warp is one instruction. Every floating-point step is that of the CPU
-// version in its order, so weights are the same bits too.
+// One block a row: a thread computes one expert's score; then the first warp chooses. There, lane l holds
+// experts l, l + 32, ... as whole numbers that order like their choices, so that the largest of a warp is one
+// instruction. Every floating-point step is that of the CPU version in its order, so weights are the same
+// bits.
 namespace arborist::kernels::cuda {
 namespace {
 
 constexpr unsigned kWarp = 0xffffffffu;
+constexpr float kMinusInfinity = -std::bit_cast<float>(0x7f800000u);
 
 // Orders like the float; 0 for what counts as taken (-inf, NaN). Both zeros are equal.
 __device__ uint32_t OrderOf(float value) {
-  if (!(value > -std::bit_cast<float>(0x7f800000u))) {
+  if (!(value > kMinusInfinity)) {
     return 0;
   }
   const uint32_t bits = std::bit_cast<uint32_t>(value + 0.0f);
@@ -31,76 +33,80 @@ __device__ int LargestOfWarp(uint32_t order, int index) {
   return largest == 0 ? -1 : static_cast<int>(at);
 }
 
-// scores[e] for the row; the lanes' own experts.
-template <int kPerLane>
-__device__ void Scores(const MoeRouteArgs& args, const float* logits, int experts, int lane, float* scores) {
-  float value[kPerLane];
-#pragma unroll
-  for (int v = 0; v < kPerLane; ++v) {
-    const int e = lane + 32 * v;
-    value[v] = e < experts ? logits[e] : -std::bit_cast<float>(0x7f800000u);
-  }
+// The score of expert `e`, the thread's own, of all threads' experts; also in scores[e], after the next
+// barrier.
+__device__ float Score(const MoeRouteArgs& args, float logit, int e, int experts, float* scores) {
   if (args.scoring == RouteScoring::kSigmoid) {
-#pragma unroll
-    for (int v = 0; v < kPerLane; ++v) {
-      if (lane + 32 * v < experts) {
-        scores[lane + 32 * v] = 1.0f / (1.0f + ExpInline(-value[v]));
-      }
+    const float score = 1.0f / (1.0f + ExpInline(-logit));
+    if (e < experts) {
+      scores[e] = score;
     }
-    __syncwarp();
-    return;
+    return score;
   }
-  float largest = value[0];
-#pragma unroll
-  for (int v = 1; v < kPerLane; ++v) {
-    largest = largest < value[v] ? value[v] : largest;
-  }
+  __shared__ float warp_largest[32];
+  float largest = logit;
   for (int distance = 16; distance > 0; distance /= 2) {
     const float other = __shfl_xor_sync(kWarp, largest, distance);
     largest = largest < other ? other : largest;
   }
-#pragma unroll
-  for (int v = 0; v < kPerLane; ++v) {
-    if (lane + 32 * v < experts) {
-      value[v] = ExpInline(value[v] - largest);
-      scores[lane + 32 * v] = value[v];
-    }
+  if (e % 32 == 0) {
+    warp_largest[e / 32] = largest;
   }
-  __syncwarp();
-  float sum = 0;  // in ascending id: every lane adds all of them
+  __syncthreads();
+  largest = warp_largest[0];
+  for (int w = 1; w < static_cast<int>(blockDim.x) / 32; ++w) {
+    largest = largest < warp_largest[w] ? warp_largest[w] : largest;
+  }
+  const float power = ExpInline(logit - largest);
+  if (e < experts) {
+    scores[e] = power;
+  }
+  __syncthreads();
+  float sum = 0;  // in ascending id: every thread adds all of them
 #pragma unroll 8
-  for (int e = 0; e < experts; ++e) {
-    sum += scores[e];
+  for (int i = 0; i < experts; ++i) {
+    sum += scores[i];
   }
-  __syncwarp();
-#pragma unroll
-  for (int v = 0; v < kPerLane; ++v) {
-    if (lane + 32 * v < experts) {
-      scores[lane + 32 * v] = value[v] / sum;
-    }
+  __syncthreads();
+  if (e < experts) {
+    scores[e] = power / sum;
   }
-  __syncwarp();
+  return power / sum;
 }
 
-// Marks the kept groups: group[g] becomes 1, all others 0.
-__device__ void KeepGroups(const MoeRouteArgs& args, const float* choice, int experts, int lane,
-                           uint32_t* group) {
-  constexpr uint32_t kKept = 0xffffffffu;  // no float is ordered so high
-  const float minus_infinity = -std::bit_cast<float>(0x7f800000u);
+// The float that OrderOf made `order` from.
+__device__ float ValueOf(uint32_t order) {
+  return order == 0 ? kMinusInfinity
+                    : std::bit_cast<float>((order & 0x80000000u) != 0 ? order & 0x7fffffffu : ~order);
+}
+
+// group[g] for the warps' groups in turn: how the sum of its two largest choices, or its largest, orders.
+__device__ void RankGroups(const MoeRouteArgs& args, const uint32_t* order, int experts, uint32_t* group) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
   const int size = experts / args.groups;
-  for (int g = lane; g < args.groups; g += 32) {
-    float first = minus_infinity;
-    float second = minus_infinity;
-    for (int i = g * size; i < (g + 1) * size; ++i) {
-      if (choice[i] > first) {
-        second = first;
-        first = choice[i];
-      } else if (choice[i] > second) {
-        second = choice[i];
-      }
+  const bool two = args.group_score == RouteGroupScore::kTopTwoSum && size > 1;
+  for (int g = static_cast<int>(threadIdx.x) / 32; g < args.groups; g += static_cast<int>(blockDim.x) / 32) {
+    uint32_t first = 0;
+    uint32_t second = 0;
+    for (int i = lane; i < size; i += 32) {
+      const uint32_t value = order[g * size + i];
+      second = max(second, min(first, value));
+      first = max(first, value);
     }
-    group[g] = OrderOf(args.group_score == RouteGroupScore::kTopTwoSum && size > 1 ? first + second : first);
+    const uint32_t largest = __reduce_max_sync(kWarp, first);
+    // One lane gives its largest up; what is left holds the second of all.
+    const unsigned holders = __ballot_sync(kWarp, first == largest);
+    const uint32_t rest =
+        __reduce_max_sync(kWarp, lane == __ffs(static_cast<int>(holders)) - 1 ? second : first);
+    if (lane == 0) {
+      group[g] = two ? OrderOf(ValueOf(largest) + ValueOf(rest)) : largest;
+    }
   }
+}
+
+// Marks the kept groups: group[g] becomes 1, all others 0. One warp.
+__device__ void KeepGroups(const MoeRouteArgs& args, int lane, uint32_t* group) {
+  constexpr uint32_t kKept = 0xffffffffu;  // no float is ordered so high
   for (int i = 0; i < args.kept_groups; ++i) {
     uint32_t order = 0;
     int at = 0;
@@ -156,28 +162,36 @@ __device__ uint32_t ChooseExperts(uint32_t (&order)[kPerLane], int top_k, int la
 }
 
 template <int kPerLane>
-__global__ void __launch_bounds__(32) RouteRow(const __grid_constant__ MoeRouteArgs args) {
+__global__ void __launch_bounds__(32 * kPerLane) RouteRow(const __grid_constant__ MoeRouteArgs args) {
   __shared__ float scores[32 * kPerLane];
-  __shared__ float choice[32 * kPerLane];  // then the scores of the chosen, in ascending id
+  __shared__ float chosen_score[32 * kPerLane];  // in ascending id
+  __shared__ uint32_t order_of[32 * kPerLane];
   __shared__ uint32_t group[32 * kPerLane];
-  const int lane = static_cast<int>(threadIdx.x);
+  const int tid = static_cast<int>(threadIdx.x);
   const int64_t row = blockIdx.x;
   const int experts = static_cast<int>(args.logits.columns);
-  Scores<kPerLane>(args, args.logits.data + row * args.logits.row_stride, experts, lane, scores);
+  const float logit = tid < experts ? args.logits.data[row * args.logits.row_stride + tid] : kMinusInfinity;
+  const bool biased = tid < experts && args.bias.size != 0;
+  const float bias = biased ? args.bias.data[tid] : 0.0f;
+  const float score = Score(args, logit, tid, experts, scores);
+  order_of[tid] = tid < experts ? OrderOf(biased ? score + bias : score) : 0;
+  __syncthreads();
   const bool masked = args.kept_groups < args.groups;
-  uint32_t order[kPerLane] = {};
+  if (masked) {
+    RankGroups(args, order_of, experts, group);
+    __syncthreads();
+  }
+  if (tid >= 32) {
+    return;
+  }
+  const int lane = tid;
+  uint32_t order[kPerLane];
 #pragma unroll
   for (int v = 0; v < kPerLane; ++v) {
-    const int e = lane + 32 * v;
-    if (e < experts) {
-      const float value = args.bias.size != 0 ? scores[e] + args.bias.data[e] : scores[e];
-      choice[e] = value;
-      order[v] = OrderOf(value);
-    }
+    order[v] = order_of[lane + 32 * v];
   }
   if (masked) {
-    __syncwarp();
-    KeepGroups(args, choice, experts, lane, group);
+    KeepGroups(args, lane, group);
     const int size = experts / args.groups;
 #pragma unroll
     for (int v = 0; v < kPerLane; ++v) {
@@ -191,10 +205,9 @@ __global__ void __launch_bounds__(32) RouteRow(const __grid_constant__ MoeRouteA
   // Where nothing was left to choose it is expert 0, which then stands first.
   int32_t* expert = args.expert.data + row * args.expert.row_stride;
   float* weight = args.weight.data + row * args.weight.row_stride;
-  __syncwarp();
   for (int i = lane; i < missing; i += 32) {
     expert[i] = 0;
-    choice[i] = scores[0];
+    chosen_score[i] = scores[0];
   }
   int place = missing;
 #pragma unroll
@@ -204,7 +217,7 @@ __global__ void __launch_bounds__(32) RouteRow(const __grid_constant__ MoeRouteA
     if (mine) {
       const int at = place + __popc(lanes & ((1u << lane) - 1));
       expert[at] = lane + 32 * v;
-      choice[at] = scores[lane + 32 * v];
+      chosen_score[at] = scores[lane + 32 * v];
     }
     place += __popc(lanes);
   }
@@ -212,19 +225,18 @@ __global__ void __launch_bounds__(32) RouteRow(const __grid_constant__ MoeRouteA
   float sum = 1e-20f;
   if (args.normalize) {
     for (int i = 0; i < args.top_k; ++i) {
-      sum += choice[i];
+      sum += chosen_score[i];
     }
   }
   for (int i = lane; i < args.top_k; i += 32) {
-    weight[i] = (args.normalize ? choice[i] / sum : choice[i]) * args.scaling;
+    weight[i] = (args.normalize ? chosen_score[i] / sum : chosen_score[i]) * args.scaling;
   }
 }
 
 template <int kPerLane>
 absl::Status Launch(const MoeRouteArgs& args, StreamView stream) {
-  RouteRow<kPerLane>
-      <<<static_cast<unsigned>(args.logits.rows), 32, 0, static_cast<cudaStream_t>(stream.cuda_stream)>>>(
-          args);
+  RouteRow<kPerLane><<<static_cast<unsigned>(args.logits.rows), 32 * kPerLane, 0,
+                       static_cast<cudaStream_t>(stream.cuda_stream)>>>(args);
   return LaunchStatus("moe_route");
 }
 
@@ -235,8 +247,14 @@ absl::Status MoeRoute(const MoeRouteArgs& args, StreamView stream) {
   if (args.logits.rows == 0) {
     return absl::OkStatus();
   }
+  if (args.logits.columns <= 32) {
+    return Launch<1>(args, stream);
+  }
   if (args.logits.columns <= 64) {
     return Launch<2>(args, stream);
+  }
+  if (args.logits.columns <= 256) {
+    return Launch<8>(args, stream);
   }
   if (args.logits.columns <= 384) {
     return Launch<12>(args, stream);
