@@ -56,6 +56,8 @@ class RowsBench {
       Append(rows, true);
       Append(rows, false);
     }
+    Append(16384, true);
+    Append(16384, false);
     Norm(8192, 1536);
     Norm(8192, 512);
     Norm(8192 * 64, 128);

@@ -54,10 +54,10 @@ absl::Status Lookup(const EmbeddingLookupArgs& args, StreamView stream) {
   const int64_t quads = QuadsOf(table.columns);
   const TokenId* token = args.token.data;
   if (QuadsAlign(table) && QuadsAlign(args.out)) {
-    return ForRowItems<2>("embedding_lookup", args.out.rows, quads,
+    return ForRowItems<3>("embedding_lookup", args.out.rows, quads,
                           WidenQuads<Stored, true>{token, table, args.out}, stream);
   }
-  return ForRowItems<2>("embedding_lookup", args.out.rows, quads,
+  return ForRowItems<3>("embedding_lookup", args.out.rows, quads,
                         WidenQuads<Stored, false>{token, table, args.out}, stream);
 }
 

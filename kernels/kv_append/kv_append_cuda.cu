@@ -67,7 +67,7 @@ absl::Status Append(const KvAppendArgs& args, StreamView stream) {
                                static_cast<char*>(args.plane),
                                args.slots,
                                args.row_bytes};
-  return ForRowItems<2>("kv_append", args.slot.size,
+  return ForRowItems<3>("kv_append", args.slot.size,
                         args.row_bytes / static_cast<int64_t>(sizeof(typename Unit::Stored)), body, stream);
 }
 

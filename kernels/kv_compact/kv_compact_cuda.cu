@@ -56,7 +56,7 @@ __device__ int32_t SumUpTo(int32_t value, int64_t count, int32_t* warp_sum) {
 }
 
 // Lists the moves that happen, in any order, and the planes with their chunks of 2^log2_units units. Returns
-// log2_units: as many neighbouring units as the stage holds for all moves, at most 512 bytes of a row.
+// log2_units: as many neighbouring units as the stage holds for all moves, at most 256 bytes of a row.
 __device__ int Plan(const KvCompactArgs& args, Work& work) {
   const int t = static_cast<int>(threadIdx.x);
   const int32_t from = t < args.from.size ? args.from[t] : -1, to = t < args.to.size ? args.to[t] : -1;
@@ -77,8 +77,7 @@ __device__ int Plan(const KvCompactArgs& args, Work& work) {
     work.row_bytes[t] = row_bytes;
   }
   __syncthreads();
-  // Few moves: longer pieces, so that no block has two chunks.
-  const int log2_units = work.moves * 64 <= kStageUnits ? 5 : work.moves * 16 <= kStageUnits ? 4 : 3;
+  const int log2_units = work.moves * 16 <= kStageUnits ? 4 : 3;
   const int log2_bytes = Log2UnitBytes(plane, row_bytes) + log2_units;
   const auto chunks = static_cast<int32_t>((row_bytes + (int64_t{1} << log2_bytes) - 1) >> log2_bytes);
   work.chunk_end[t] = SumUpTo(chunks, args.plane.size, work.warp_sum);
