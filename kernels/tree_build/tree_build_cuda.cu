@@ -1,6 +1,7 @@
 #include <cuda_runtime.h>
 
 #include <cfloat>
+#include <cmath>
 #include <cstdint>
 
 #include "common/base/status_macros.h"
@@ -14,33 +15,37 @@ constexpr int kThreads = 256;
 static_assert(kThreads > kTreeBuildMaxBudget);  // one a node at the end
 constexpr unsigned kAllLanes = 0xffffffffu;
 
+// A candidate is named by where its log-probability stands in shared memory, rows of k + 1 (the last one
+// -infinity, so that a row ends by itself), and its row above that.
+constexpr int32_t kRowShift = 16;
+__device__ int32_t PlaceOf(int32_t candidate) { return candidate & 0xffff; }
+__device__ int32_t RowOf(int32_t candidate) { return candidate >> kRowShift; }
+
+// The two that a popped entry makes room for: -infinity where there is none.
+struct Successors {
+  double sibling;
+  double child;
+};
+
 // What is known of a stream's nodes, in shared memory. Every node has at most one child that waits to be
-// popped, so the frontier is an array by parent: slot p holds the next child of node p.
+// popped, so the frontier is an array by parent: slot p holds the next child of node p. Its successors are
+// worked out when it begins to wait, so that a pop is one reduction and one look-up.
 struct Nodes {
-  int32_t
-      waiting[kTreeBuildMaxBudget + 1];  // the waiting child's rank, and its row of the candidates above that
-  int32_t parent[kTreeBuildMaxBudget + 1];  // of each node
-  int32_t own[kTreeBuildMaxBudget + 1];     // rank and row of each node
-  uint64_t score[kTreeBuildMaxBudget + 1];  // key of each node's score
+  Successors successors[kTreeBuildMaxBudget + 1];  // of the waiting child
+  double waiting_score[kTreeBuildMaxBudget + 1];
+  int32_t waiting[kTreeBuildMaxBudget + 1];  // the waiting child
+  int32_t parent[kTreeBuildMaxBudget + 1];   // of each node
+  int32_t own[kTreeBuildMaxBudget + 1];      // each node's candidate
+  double score[kTreeBuildMaxBudget + 1];     // each node's
   float least[kThreads / 32];
 };
 
-__device__ int32_t Pack(int32_t rank, int32_t row) { return row << 8 | rank; }
-__device__ int32_t RankOf(int32_t packed) { return packed & 0xff; }
-__device__ int32_t RowOf(int32_t packed) { return packed >> 8; }
-
-// Larger for larger doubles, never 0. Zeros are +0 here, so equal scores have equal keys.
-__device__ uint64_t KeyOf(double score) {
-  const auto bits = static_cast<uint64_t>(__double_as_longlong(score));
-  return bits ^ ((bits >> 63) != 0 ? ~uint64_t{0} : uint64_t{1} << 63);
-}
-__device__ double ScoreOf(uint64_t key) {
-  return __longlong_as_double(
-      static_cast<long long>(key ^ ((key >> 63) != 0 ? uint64_t{1} << 63 : ~uint64_t{0})));
-}
-
-// Whether the path of ranks of slot a's waiting child is lexicographically smaller than that of slot b's.
+// Whether slot a's waiting child is popped before slot b's: the larger score, then the lexicographically
+// smaller path of ranks.
 __device__ bool ComesFirst(const Nodes& nodes, int32_t a, int32_t b) {
+  if (nodes.waiting_score[a] != nodes.waiting_score[b]) {
+    return nodes.waiting_score[a] > nodes.waiting_score[b];
+  }
   int32_t child_a = nodes.waiting[a];
   int32_t child_b = nodes.waiting[b];
   const bool shallower = RowOf(child_a) < RowOf(child_b);
@@ -61,158 +66,85 @@ __device__ bool ComesFirst(const Nodes& nodes, int32_t a, int32_t b) {
     child_b = nodes.own[b];
     b = nodes.parent[b];
   }
-  return RankOf(child_a) < RankOf(child_b);
+  return PlaceOf(child_a) < PlaceOf(child_b);  // of one row
 }
 
-// A child that begins to wait in a slot of this lane; slot -1: none.
-struct Arrival {
-  int32_t slot = -1;
-  uint64_t key = 0;  // 0: there is no such child
-  int32_t waiting = 0;
-};
+// Scores are <= 0, so the upper half of the bits without the sign falls as the score rises; infinity is last.
+constexpr uint32_t kNobody = 0x7ff00000u;
+__device__ uint32_t Depth(double score) { return static_cast<uint32_t>(__double2hiint(score)) & 0x7fffffffu; }
 
-// One lane's share of the frontier: slots lane, lane + 32, ... Beside each waiting child stand the keys of
-// the two that it makes room for, worked out while others are popped, so that a pop is one reduction and one
-// exchange.
-template <int kSlots>
-class Share {
- public:
-  __device__ Share(const TreeBuildParams& params, const double* log_prob)
-      : params_(params), log_prob_(log_prob) {}
+// Writes what the slot's new waiting child is and makes room for.
+__device__ void Wait(Nodes& nodes, const double* log_prob, int32_t row_step, int32_t slot, int32_t candidate,
+                     double score) {
+  const double* own = log_prob + PlaceOf(candidate);
+  const double child = log_prob[PlaceOf((RowOf(candidate) + 1) * row_step)];
+  nodes.waiting[slot] = candidate;
+  nodes.waiting_score[slot] = score;
+  nodes.successors[slot] = {(score - own[0]) + own[1], score + child};
+}
 
-  // The upper half of the best key of all lanes, 0 when nobody waits.
-  __device__ uint32_t BestHalf() const {
-    uint32_t half = 0;
-    for (int j = 0; j < kSlots; ++j) {
-      half = max(half, static_cast<uint32_t>(key_[j] >> 32));
-    }
-    return __reduce_max_sync(kAllLanes, half);
-  }
-
-  // The slot to pop next, the same in all lanes.
-  __device__ int32_t BestSlot(const Nodes& nodes, uint32_t half) const {
-    unsigned seen = 0;
-    bool several = false;
-    int32_t slot = 0;
-    for (int j = 0; j < kSlots; ++j) {
-      const unsigned equal = __ballot_sync(kAllLanes, static_cast<uint32_t>(key_[j] >> 32) == half);
-      several |= (equal & (equal - 1)) != 0 || (equal != 0 && seen != 0);
-      slot = equal != 0 ? 32 * j + 31 - __clz(static_cast<int>(equal)) : slot;
-      seen |= equal;
-    }
-    return several ? BestOfEqualHalves(nodes, half) : slot;
-  }
-
-  // What the owner of the slot knows, in all lanes.
-  struct Popped {
-    uint64_t key;
-    uint64_t sibling;
-    uint64_t child;
-    int32_t waiting;
-  };
-  __device__ Popped Pop(int32_t slot) const {
-    Popped own = {key_[0], sibling_[0], child_[0], waiting_[0]};
-    for (int j = 1; j < kSlots; ++j) {
-      if (slot / 32 == j) {
-        own = {key_[j], sibling_[j], child_[j], waiting_[j]};
-      }
-    }
-    return {own.key, own.sibling, __shfl_sync(kAllLanes, own.child, slot % 32),
-            __shfl_sync(kAllLanes, own.waiting, slot % 32)};
-  }
-
-  // The key counts from now on.
-  __device__ void Seat(const Arrival& arrival) {
-    for (int j = 0; j < kSlots; ++j) {
-      if (arrival.slot >= 0 && arrival.slot / 32 == j) {
-        key_[j] = arrival.key;
-        waiting_[j] = arrival.waiting;
-      }
-    }
-  }
-
-  // Works out the successors of what was seated. Without branches, for all lanes at once.
-  __device__ void Prepare(const Arrival& arrival) {
-    const int32_t rank = RankOf(arrival.waiting);
-    const int32_t row = RowOf(arrival.waiting);
-    const double* own = log_prob_ + row * params_.k + rank;
-    const double score = ScoreOf(arrival.key);
-    const double sibling = (score - own[0]) + own[1];
-    const double child = score + log_prob_[(row + 1) * params_.k];
-    for (int j = 0; j < kSlots; ++j) {
-      if (arrival.slot >= 0 && arrival.slot / 32 == j) {
-        sibling_[j] = rank + 1 < params_.k ? KeyOf(sibling) : 0;
-        child_[j] = row + 1 < params_.depths ? KeyOf(child) : 0;
-      }
-    }
-  }
-
- private:
-  __device__ int32_t BestOfEqualHalves(const Nodes& nodes, uint32_t half) const {
-    uint32_t low = 0;
-    for (int j = 0; j < kSlots; ++j) {
-      low = static_cast<uint32_t>(key_[j] >> 32) == half ? max(low, static_cast<uint32_t>(key_[j])) : low;
-    }
-    const uint64_t best_key = uint64_t{half} << 32 | __reduce_max_sync(kAllLanes, low);
-    __syncwarp();  // what other lanes wrote of the nodes is there
-    int32_t best = -1;
-    for (int j = 0; j < kSlots; ++j) {
-      unsigned equal = __ballot_sync(kAllLanes, key_[j] == best_key);
-      for (; equal != 0; equal &= equal - 1) {
-        const int32_t slot = 32 * j + __ffs(static_cast<int>(equal)) - 1;
-        best = best < 0 || ComesFirst(nodes, slot, best) ? slot : best;
-      }
-    }
-    return best;
-  }
-
-  const TreeBuildParams& params_;
-  const double* log_prob_;
-  uint64_t key_[kSlots] = {};
-  uint64_t sibling_[kSlots] = {};
-  uint64_t child_[kSlots] = {};
-  int32_t waiting_[kSlots] = {};
-};
-
-// One warp. Returns the nodes, root included.
+// One warp. Returns the nodes, root included. Lane l keeps how deep the scores of slots l, l + 32, ... are.
 template <int kSlots>
 __device__ int32_t Build(const TreeBuildParams& params, const double* log_prob, Nodes& nodes) {
   const auto lane = static_cast<int32_t>(threadIdx.x);
-  Share<kSlots> share(params, log_prob);
-  Arrival arrival;
-  if (lane == 0 && params.depths > 0) {
-    arrival = {0, KeyOf(log_prob[0]), Pack(0, 0)};
-    nodes.waiting[0] = arrival.waiting;
+  const int32_t row_step = (1 << kRowShift) + params.k + 1;
+  uint32_t depth[kSlots];
+  for (int j = 0; j < kSlots; ++j) {
+    depth[j] = lane == 0 && j == 0 ? Depth(log_prob[0]) : kNobody;
   }
-  share.Seat(arrival);
+  if (lane == 0) {
+    Wait(nodes, log_prob, row_step, 0, 0, log_prob[0]);
+  }
   int32_t count = 1;
   while (count <= params.budget) {
-    const uint32_t half = share.BestHalf();
-    share.Prepare(arrival);  // while the reduction runs
-    if (half == 0) {
+    uint32_t least = depth[0];
+    for (int j = 1; j < kSlots; ++j) {
+      least = min(least, depth[j]);
+    }
+    least = __reduce_min_sync(kAllLanes, least);
+    if (least >= kNobody) {
       break;
     }
-    const int32_t slot = share.BestSlot(nodes, half);
-    const auto popped = share.Pop(slot);
+    unsigned equal[kSlots];
+    unsigned seen = 0;
+    unsigned twice = 0;
+    int32_t slot = 0;
+    for (int j = 0; j < kSlots; ++j) {
+      equal[j] = __ballot_sync(kAllLanes, depth[j] == least);
+      twice |= (seen != 0 ? equal[j] : 0) | (equal[j] & (equal[j] - 1));
+      seen |= equal[j];
+      slot = equal[j] != 0 ? 32 * j + 31 - __clz(static_cast<int>(equal[j])) : slot;
+    }
+    __syncwarp();  // what lanes 0 and 1 wrote is there
+    if (twice != 0) {
+      slot = -1;
+      for (int j = 0; j < kSlots; ++j) {
+        for (unsigned left = equal[j]; left != 0; left &= left - 1) {
+          const int32_t other = 32 * j + __ffs(static_cast<int>(left)) - 1;
+          slot = slot < 0 || ComesFirst(nodes, other, slot) ? other : slot;
+        }
+      }
+    }
+    const Successors next = nodes.successors[slot];
+    const int32_t popped = nodes.waiting[slot];
+    const double score = nodes.waiting_score[slot];
     const int32_t node = count++;
-    const int32_t next_sibling = Pack(RankOf(popped.waiting) + 1, RowOf(popped.waiting));
-    arrival = {};
-    if (lane == slot % 32) {
+    for (int j = 0; j < kSlots; ++j) {
+      depth[j] = slot == lane + 32 * j   ? Depth(next.sibling)
+                 : node == lane + 32 * j ? Depth(next.child)
+                                         : depth[j];
+    }
+    __syncwarp();  // all lanes have read the slot
+    if (lane == 0) {
       nodes.parent[node] = slot;
-      nodes.own[node] = popped.waiting;
-      nodes.score[node] = popped.key;
-      nodes.waiting[slot] = next_sibling;
-      arrival = {slot, popped.sibling, next_sibling};
+      nodes.own[node] = popped;
+      nodes.score[node] = score;
     }
-    share.Seat(arrival);
-    if (slot % 32 == node % 32) {
-      share.Prepare(arrival);  // this lane gets a second one
+    if (lane < 2) {
+      const bool child = lane == 1;
+      Wait(nodes, log_prob, row_step, child ? node : slot,
+           child ? (RowOf(popped) + 1) * row_step : popped + 1, child ? next.child : next.sibling);
     }
-    if (lane == node % 32) {
-      arrival = {node, popped.child, Pack(0, RowOf(popped.waiting) + 1)};
-      nodes.waiting[node] = arrival.waiting;
-    }
-    share.Seat(arrival);
   }
   __syncwarp();
   return count;
@@ -223,7 +155,7 @@ __device__ float CappedScore(Nodes& nodes, int32_t count) {
   const auto node = static_cast<int32_t>(threadIdx.x);
   float least = 0;
   if (node > 0 && node < count) {
-    const double score = ScoreOf(nodes.score[node]);
+    const double score = nodes.score[node];
     least = static_cast<float>(score < -double{FLT_MAX} ? -double{FLT_MAX} : score);
   }
   for (unsigned offset = 1; offset < 32; offset *= 2) {
@@ -240,19 +172,26 @@ __device__ float CappedScore(Nodes& nodes, int32_t count) {
   return least;
 }
 
-// Copies the stream's log-probabilities as doubles; whether all are finite, <= 0 and not increasing.
+// Lays the stream's log-probabilities out as doubles; whether all are finite, <= 0 and not increasing.
 __device__ bool Load(const TreeBuildArgs& args, const TreeBuildParams& params, int64_t first_row,
                      double* log_prob) {
   bool good = true;
   const auto warp = static_cast<int32_t>(threadIdx.x / 32);
   const auto lane = static_cast<int32_t>(threadIdx.x % 32);
-  for (int32_t depth = warp; depth < params.depths; depth += kThreads / 32) {
+  const double none = -static_cast<double>(INFINITY);
+  // One row more, so that the last one has no children.
+  for (int32_t depth = warp; depth <= params.depths; depth += kThreads / 32) {
     const float* row = args.log_prob.row(first_row + depth);
-    for (int32_t rank = lane; rank < params.k; rank += 32) {
+    double* to = log_prob + depth * (params.k + 1);
+    for (int32_t rank = lane; rank <= params.k; rank += 32) {
+      if (depth == params.depths || rank == params.k) {
+        to[rank] = none;
+        continue;
+      }
       const float value = row[rank];
       const float elder = rank > 0 ? row[rank - 1] : 0.0f;
-      good &= value <= elder && value >= -FLT_MAX;                            // false for a NaN
-      log_prob[depth * params.k + rank] = static_cast<double>(value + 0.0f);  // -0 becomes +0
+      good &= value <= elder && value >= -FLT_MAX;   // false for a NaN
+      to[rank] = static_cast<double>(value + 0.0f);  // -0 becomes +0
     }
   }
   return good;
@@ -261,7 +200,8 @@ __device__ bool Load(const TreeBuildArgs& args, const TreeBuildParams& params, i
 // One block a stream: all warps load, the first one builds, all write.
 template <int kSlots>
 __global__ void __launch_bounds__(kThreads) TreeBuildKernel(TreeBuildArgs args, int32_t max_depths) {
-  extern __shared__ double log_prob[];  // [depths, k], and two that are read but not used
+  extern __shared__ double
+      log_prob[];  // [depths + 2, k + 1]: the last row is read, but what it says never counts
   __shared__ Nodes nodes;
   __shared__ int32_t built;
   const int64_t stream = blockIdx.x;
@@ -293,7 +233,8 @@ __global__ void __launch_bounds__(kThreads) TreeBuildKernel(TreeBuildArgs args, 
     args.error[stream] = good ? 0 : 1;
   } else if (node < count) {
     const int32_t own = nodes.own[node];
-    args.out_token.row(stream)[node] = args.token.row(first_row + RowOf(own))[RankOf(own)];
+    args.out_token.row(stream)[node] =
+        args.token.row(first_row + RowOf(own))[PlaceOf(own) - RowOf(own) * (params.k + 1)];
     args.out_parent.row(stream)[node] = nodes.parent[node];
     args.out_score.row(stream)[node] = score;
   }
@@ -302,7 +243,7 @@ __global__ void __launch_bounds__(kThreads) TreeBuildKernel(TreeBuildArgs args, 
 template <int kSlots>
 absl::Status Launch(const TreeBuildArgs& args, StreamView stream) {
   const int64_t depths = args.token.rows / args.params.size;
-  const size_t shared = static_cast<size_t>(depths * args.token.columns + 2) * sizeof(double);
+  const size_t shared = static_cast<size_t>((depths + 2) * (args.token.columns + 1)) * sizeof(double);
   TreeBuildKernel<kSlots>
       <<<static_cast<unsigned>(args.params.size), kThreads, shared,
          static_cast<cudaStream_t>(stream.cuda_stream)>>>(args, static_cast<int32_t>(depths));
