@@ -10,6 +10,7 @@ usage: deploy/quickstart.sh [options]
   --prompt TEXT     what to send (default: the beginning of a Python function)
   --model DIR       target checkpoint, Hugging Face layout (default: deploy/models/arborist-tiny/target)
   --drafter DIR     DFlash drafter checkpoint (default: the one beside the shipped target; with another --model: n-gram)
+  --device cuda     compute on a GPU (default: cpu)
   --keep            leave the processes running; print addresses and a sample call
   --stop            stop the processes that --keep left running
   --port N          TCP port of the coordinator on 127.0.0.1 (default 50050)
@@ -22,12 +23,14 @@ drafter=
 keep=false
 stop=false
 port=50050
+device=cpu
 while [ $# -gt 0 ]; do
   case "$1" in
     --prompt) prompt=${2:?--prompt needs a text}; shift 2 ;;
     --model) model=${2:?--model needs a directory}; shift 2 ;;
     --drafter) drafter=${2:?--drafter needs a directory}; shift 2 ;;
     --port) port=${2:?--port needs a number}; shift 2 ;;
+    --device) device=${2:?--device needs cpu or cuda}; shift 2 ;;
     --keep) keep=true; shift ;;
     --stop) stop=true; shift ;;
     -h | --help) usage; exit 0 ;;
@@ -86,9 +89,9 @@ start() {  # name, then flags
 }
 verifier_address=unix:$run_dir/verifier.sock
 drafter_address=unix:$run_dir/drafter.sock
-start verifier --listen "$verifier_address" --model "$model" ${drafter:+--drafter "$drafter"}
+start verifier --listen "$verifier_address" --device "$device" --model "$model" ${drafter:+--drafter "$drafter"}
 if [ -n "$drafter" ]; then
-  start drafter --listen "$drafter_address" --verifier "$verifier_address" --target "$model" --model "$drafter"
+  start drafter --listen "$drafter_address" --verifier "$verifier_address" --target "$model" --model "$drafter" --device "$device"
 else
   start drafter --listen "$drafter_address" --verifier "$verifier_address" --proposer ngram
 fi
@@ -96,7 +99,8 @@ start coordinator --listen "unix:$run_dir/coordinator.sock" --listen "127.0.0.1:
   --verifier "$verifier_address" --drafter "$drafter_address" --tokenizer "$model"
 
 for service in verifier drafter coordinator; do
-  if ! "$bin/arborist" health --address "unix:$run_dir/$service.sock" --service "arborist.v1.${service^}Service" --wait 120s; then
+  pid=$(cat "$run_dir/$service.pid")
+  if ! kill -0 "$pid" 2>/dev/null || ! "$bin/arborist" health --address "unix:$run_dir/$service.sock" --service "arborist.v1.${service^}Service" --wait 120s; then
     echo "$service did not become SERVING; its log:" >&2
     tail -n 20 "$run_dir/$service.log" >&2
     exit 1
