@@ -42,23 +42,37 @@ __device__ inline void ForEachOfPart(const CutRow& row, int32_t part, const Visi
   }
 }
 
-// One block a part of a truncated row: its bins. The last one to finish a row says how far its list goes.
-static __global__ void __launch_bounds__(kReadThreads) FillRowBins(SampleLaunch launch) {
-  extern __shared__ __align__(16) unsigned char shared[];
-  PartMemory& memory = *reinterpret_cast<PartMemory*>(shared);
-  __shared__ BlockReduceMemory reduce;
-  __shared__ bool is_last;
-  const int64_t at = blockIdx.x / static_cast<unsigned>(launch.parts);
-  const auto part = static_cast<int32_t>(blockIdx.x % static_cast<unsigned>(launch.parts));
-  const SamplingParams* params = ParamsOf(launch.args, at);
-  if (!IsTruncated(params, launch.args.logits.columns)) {
-    return;
+// Calls work(row, part) for each part of each truncated row that falls to this block. Whether rows are
+// truncated is looked up for many at once: where none is, a launch costs little more than its start.
+template <typename Work>
+__device__ void ForEachPart(const SampleLaunch& launch, const Work& work) {
+  __shared__ bool truncated[kReadThreads];
+  const int64_t rows = launch.args.logits.rows;
+  for (int64_t base = 0; base < rows; base += kReadThreads) {
+    const int64_t own = base + static_cast<int64_t>(threadIdx.x);
+    truncated[threadIdx.x] =
+        own < rows && IsTruncated(ParamsOf(launch.args, own), launch.args.logits.columns);
+    __syncthreads();
+    const int64_t items = min(rows - base, int64_t{kReadThreads}) * launch.parts;
+    for (int64_t item = blockIdx.x; item < items; item += gridDim.x) {
+      if (truncated[item / launch.parts]) {
+        work(base + item / launch.parts, static_cast<int32_t>(item % launch.parts));
+      }
+    }
+    __syncthreads();
   }
+}
+
+// The bins of a part. The last block to finish a row says how far its list goes.
+__device__ inline void FillPartBins(const SampleLaunch& launch, int64_t at, int32_t part, PartMemory& memory,
+                                    BlockReduceMemory& reduce, bool& is_last) {
+  const SamplingParams* params = ParamsOf(launch.args, at);
   const RowPeak peak = PeakOfChunks(reduce, launch.results + at * launch.chunks, launch.chunks);
   if (!peak.finite) {
     return;
   }
   const CutRow row = RowOf(launch, *params, at, peak.max);
+  __syncthreads();
   for (int i = static_cast<int>(threadIdx.x); i < kSampleBins; i += kReadThreads) {
     memory.bins.count[i] = 0;
     for (int j = 0; j < 3; ++j) {
@@ -113,15 +127,19 @@ static __global__ void __launch_bounds__(kReadThreads) FillRowBins(SampleLaunch 
   }
 }
 
-// One block a part of a truncated row: its ids up to the last bin go into the row's list, in any order.
-static __global__ void __launch_bounds__(kReadThreads) ListRow(SampleLaunch launch) {
+static __global__ void __launch_bounds__(kReadThreads) FillRowBins(SampleLaunch launch) {
+  extern __shared__ __align__(16) unsigned char shared[];
   __shared__ BlockReduceMemory reduce;
-  const int64_t at = blockIdx.x / static_cast<unsigned>(launch.parts);
-  const auto part = static_cast<int32_t>(blockIdx.x % static_cast<unsigned>(launch.parts));
+  __shared__ bool is_last;
+  PartMemory& memory = *reinterpret_cast<PartMemory*>(shared);
+  ForEachPart(launch,
+              [&](int64_t at, int32_t part) { FillPartBins(launch, at, part, memory, reduce, is_last); });
+}
+
+// The ids of a part up to the row's last bin go into the row's list, in any order.
+__device__ inline void ListPart(const SampleLaunch& launch, int64_t at, int32_t part,
+                                BlockReduceMemory& reduce) {
   const SamplingParams* params = ParamsOf(launch.args, at);
-  if (!IsTruncated(params, launch.args.logits.columns)) {
-    return;
-  }
   const RowPeak peak = PeakOfChunks(reduce, launch.results + at * launch.chunks, launch.chunks);
   SampleRowCut* cut = launch.cuts + at;
   if (!peak.finite || cut->last_bin < 0) {
@@ -145,6 +163,11 @@ static __global__ void __launch_bounds__(kReadThreads) ListRow(SampleLaunch laun
       cut->list[base + __popc(others & ((1u << threadIdx.x % 32) - 1))] = RankKey(logit, id);
     }
   });
+}
+
+static __global__ void __launch_bounds__(kReadThreads) ListRows(SampleLaunch launch) {
+  __shared__ BlockReduceMemory reduce;
+  ForEachPart(launch, [&](int64_t at, int32_t part) { ListPart(launch, at, part, reduce); });
 }
 
 }  // namespace arborist::kernels::cuda

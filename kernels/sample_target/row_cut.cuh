@@ -20,12 +20,14 @@ inline constexpr float kLive = 28.0f;
 inline constexpr int kCutBins = kSampleBins;
 inline constexpr float kBinsAUnit = 64.0f;
 inline constexpr int kCutList = 2048;
+inline constexpr int kCutShortList = 512;
 static_assert(kLive * kBinsAUnit < kCutBins && kLive > kGumbelMax + 3.2f);
 
 struct CutMemory {
   uint32_t count[kCutBins];
   uint64_t mass[kCutBins];
   uint64_t list[kCutList];
+  uint64_t list_measure[kCutShortList];
   int32_t listed;
   int32_t bin;
   uint64_t count_before;
@@ -171,9 +173,34 @@ struct Threshold {
   uint64_t mass;  // of the ids kept in the bin
 };
 
+__device__ inline uint64_t MeasureOf(const CutRow& row, Measure measure, uint64_t key) {
+  return measure == Measure::kCount ? 1 : Mass(ExpInline(row.Scaled(ValueOfRankKey(key))));
+}
+
+// As BoundInList, for lists of at most a key a thread: each adds up what reaches its own.
+__device__ inline uint64_t BoundInShortList(CutMemory& memory, const CutRow& row, Measure measure,
+                                            uint64_t needed) {
+  const auto own = static_cast<int>(threadIdx.x);
+  const uint64_t key = own < memory.listed ? memory.list[own] : 0;
+  if (own < memory.listed) {
+    memory.list_measure[own] = MeasureOf(row, measure, key);
+  }
+  __syncthreads();
+  uint64_t reach = 0;
+  if (own < memory.listed) {
+    for (int i = 0; i < memory.listed; ++i) {
+      reach += memory.list[i] >= key ? memory.list_measure[i] : 0;
+    }
+  }
+  return BlockMax(memory.reduce, reach >= needed ? key : 0);
+}
+
 // Among the listed keys, the largest bound whose measure from it on reaches `needed`.
 __device__ inline uint64_t BoundInList(CutMemory& memory, const CutRow& row, Measure measure,
                                        uint64_t needed) {
+  if (memory.listed <= min(kCutShortList, static_cast<int>(blockDim.x))) {
+    return BoundInShortList(memory, row, measure, needed);
+  }
   uint64_t all = ~uint64_t{0};
   uint64_t any = 0;
   for (int i = static_cast<int>(threadIdx.x); i < memory.listed; i += static_cast<int>(blockDim.x)) {
@@ -190,9 +217,7 @@ __device__ inline uint64_t BoundInList(CutMemory& memory, const CutRow& row, Mea
     const uint64_t tried = (bound & ~(bit - 1)) | bit;
     uint64_t reach = 0;
     for (int i = static_cast<int>(threadIdx.x); i < memory.listed; i += static_cast<int>(blockDim.x)) {
-      if (memory.list[i] >= tried) {
-        reach += measure == Measure::kCount ? 1 : Mass(ExpInline(row.Scaled(ValueOfRankKey(memory.list[i]))));
-      }
+      reach += memory.list[i] >= tried ? MeasureOf(row, measure, memory.list[i]) : 0;
     }
     bound |= BlockSum(memory.reduce, reach) >= needed ? bit : 0;
   }
@@ -309,9 +334,10 @@ __device__ inline int32_t LastBin(CutMemory& memory, const SamplingParams& param
     FindBin(memory, Measure::kMass, NeededMass(live.mass, params.top_p));
     last = min(last, memory.bin);
   }
-  if (params.min_p > 0) {
-    // One bin more than the logarithm says is far more than it is off.
-    last = min(last, static_cast<int32_t>(min(-__logf(params.min_p), kLive) * kBinsAUnit) + 1);
+  if (last == kCutBins - 1 && params.min_p > 0) {
+    // Alone, since the other thresholds must lie in the list. One bin more than the logarithm says is far
+    // more than it is off.
+    last = static_cast<int32_t>(min(-__logf(params.min_p), kLive) * kBinsAUnit) + 1;
   }
   uint64_t own = 0;
   for (int i = static_cast<int>(threadIdx.x); i <= last; i += static_cast<int>(blockDim.x)) {

@@ -1,5 +1,6 @@
 #include <cuda_runtime.h>
 
+#include <algorithm>
 #include <cstdint>
 
 #include "common/base/math.h"
@@ -19,6 +20,8 @@ namespace arborist::kernels::cuda {
 namespace {
 
 constexpr int kChooseThreads = 512;
+// Blocks of the launches about truncated rows: a few for each processor. No result depends on it.
+constexpr int64_t kMostPartBlocks = 640;
 
 struct ChooseMemory {
   CutMemory cut;
@@ -164,10 +167,10 @@ absl::Status SampleTarget(const SampleTargetArgs& args, StreamView stream) {
   RETURN_IF_ERROR(CudaStatus(cudaFuncSetAttribute(Choose, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                                   static_cast<int>(sizeof(ChooseMemory))),
                              "sample_target"));
-  const auto row_parts = static_cast<unsigned>(rows * launch.parts);
+  const auto row_parts = static_cast<unsigned>(std::min(rows * launch.parts, kMostPartBlocks));
   ReadChunks<<<static_cast<unsigned>(rows * launch.chunks), kReadThreads, 0, cuda_stream>>>(launch);
   FillRowBins<<<row_parts, kReadThreads, sizeof(PartMemory), cuda_stream>>>(launch);
-  ListRow<<<row_parts, kReadThreads, 0, cuda_stream>>>(launch);
+  ListRows<<<row_parts, kReadThreads, 0, cuda_stream>>>(launch);
   Choose<<<static_cast<unsigned>(rows), kChooseThreads, sizeof(ChooseMemory), cuda_stream>>>(launch);
   return LaunchStatus("sample_target");
 }

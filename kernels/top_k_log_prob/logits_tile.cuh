@@ -32,43 +32,54 @@ struct LogitsRow {
       : data(static_cast<const Element*>(logits.data) + row * logits.row_stride),
         vocabulary(logits.columns),
         aligned(reinterpret_cast<uintptr_t>(data) % 16 == 0) {}
+  // A tile that starts here is inside the row and can be loaded 16 bytes at a time.
+  __device__ bool Whole(int64_t first) const;
 };
 
 __device__ inline int64_t StepId(int64_t first, int step) {
   return first + step * kStepIds + static_cast<int64_t>(threadIdx.x) * 8;
 }
 
+template <typename Element>
+__device__ inline bool LogitsRow<Element>::Whole(int64_t first) const {
+  return aligned && first + kTileIds <= vocabulary;
+}
+
 // bf16 as stored: half the registers.
 class PackedTile {
  public:
   __device__ void Load(const LogitsRow<BFloat16>& row, int64_t first) {
+    if (row.Whole(first)) {
+#pragma unroll
+      for (int step = 0; step < kTileSteps; ++step) {
+        raw_[step] = __ldcs(reinterpret_cast<const uint4*>(row.data + StepId(first, step)));
+      }
+      return;
+    }
 #pragma unroll
     for (int step = 0; step < kTileSteps; ++step) {
-      const int64_t id = StepId(first, step);
-      if (row.aligned && id + 8 <= row.vocabulary) {
-        raw_[step] = __ldcs(reinterpret_cast<const uint4*>(row.data + id));
-      } else {
-        raw_[step] = LoadGuarded(row, id);
-      }
+      raw_[step] = LoadGuarded(row, StepId(first, step));
     }
   }
   // NaN in *probe from the first value on that is not finite.
   __device__ void Probe(const LogitsRow<BFloat16>& row, int64_t first, float* probe) const {
-    const __nv_bfloat162 zero = __float2bfloat162_rn(0.0f);
+    if (row.Whole(first)) {
+      __nv_bfloat162 sum = __float2bfloat162_rn(0.0f);
 #pragma unroll
-    for (int step = 0; step < kTileSteps; ++step) {
-      if (StepId(first, step) + 8 <= row.vocabulary) {
-        __nv_bfloat162 sum = zero;
+      for (int step = 0; step < kTileSteps; ++step) {
 #pragma unroll
         for (int word = 0; word < 4; ++word) {
-          sum = __hfma2(Pair(step, word), zero, sum);
+          sum = __hfma2(Pair(step, word), __float2bfloat162_rn(0.0f), sum);
         }
-        *probe += __low2float(sum) + __high2float(sum);
-      } else {
+      }
+      *probe += __low2float(sum) + __high2float(sum);
+      return;
+    }
 #pragma unroll
-        for (int i = 0; i < 8 && StepId(first, step) + i < row.vocabulary; ++i) {
-          *probe += At(step, i) * 0.0f;
-        }
+    for (int step = 0; step < kTileSteps; ++step) {
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        *probe += StepId(first, step) + i < row.vocabulary ? At(step, i) * 0.0f : 0.0f;
       }
     }
   }
@@ -120,34 +131,30 @@ class FloatTile {
  public:
   template <typename Element>
   __device__ void Load(const LogitsRow<Element>& row, int64_t first) {
+    if (row.Whole(first)) {
+#pragma unroll
+      for (int step = 0; step < kTileSteps; ++step) {
+        LoadAligned(row.data + StepId(first, step), value_[step]);
+      }
+      return;
+    }
 #pragma unroll
     for (int step = 0; step < kTileSteps; ++step) {
       const int64_t id = StepId(first, step);
 #pragma unroll
       for (int i = 0; i < 8; ++i) {
-        value_[step][i] = MinusInfinity();
-      }
-      if (row.aligned && id + 8 <= row.vocabulary) {
-        LoadAligned(row.data + id, value_[step]);
-      } else {
-#pragma unroll
-        for (int i = 0; i < 8; ++i) {
-          if (id + i < row.vocabulary) {
-            value_[step][i] = Widen(row.data[id + i]);
-          }
-        }
+        value_[step][i] = id + i < row.vocabulary ? Widen(row.data[id + i]) : MinusInfinity();
       }
     }
   }
   template <typename Element>
   __device__ void Probe(const LogitsRow<Element>& row, int64_t first, float* probe) const {
+    const bool whole = row.Whole(first);
 #pragma unroll
     for (int step = 0; step < kTileSteps; ++step) {
 #pragma unroll
       for (int i = 0; i < 8; ++i) {
-        if (StepId(first, step) + i < row.vocabulary) {
-          *probe += value_[step][i] * 0.0f;
-        }
+        *probe += whole || StepId(first, step) + i < row.vocabulary ? value_[step][i] * 0.0f : 0.0f;
       }
     }
   }
