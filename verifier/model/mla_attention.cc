@@ -21,7 +21,7 @@ absl::Status Rotate(const RankContext& rank, const StepBatchView& batch, float* 
                            rank.stream);
 }
 
-// What the row is compressed to: [query latent | key latent | key's rope part].
+// What a row is compressed to.
 struct Compressed {
   View2<float> query;  // [rows, q rank], columns 0 without q_lora
   View2<float> key;    // [rows, latent + rope]
@@ -46,42 +46,31 @@ absl::StatusOr<Compressed> Compress(const RankContext& rank, const AttentionWeig
   return parts;
 }
 
-// Each key row [latent, normed | rope, rotated], once for all heads.
+// Norms the query latent; each key row becomes [latent, normed | rope, rotated], once for all heads, in the
+// cache.
 absl::Status AppendKeys(const RankContext& rank, const AttentionWeights& weights, const StepBatchView& batch,
-                        View2<float> kv, KvPlanes& planes, int layer) {
-  const int64_t latent = rank.config.kv_lora_rank;
-  const View2<float> compressed{kv.data, kv.rows, latent, kv.row_stride};
-  RETURN_IF_ERROR(rank.kernels.rms_norm({.x = Const(compressed),
-                                         .weight = weights.kv_a_norm,
-                                         .out = compressed,
-                                         .epsilon = rank.meaning.latent_epsilon},
-                                        rank.stream));
-  RETURN_IF_ERROR(Rotate(rank, batch, kv.data + latent, kv.row_stride, kv.row_stride, 1));
-  const bool narrow = planes.shape().latent_type == DType::kBF16;
-  return rank.kernels.kv_append({.rows = kv.data,
-                                 .source_stride_bytes = kv.row_stride * static_cast<int64_t>(sizeof(float)),
-                                 .slot = {batch.write_slot, batch.rows},
-                                 .plane = planes.latent(layer),
-                                 .slots = planes.slots(),
-                                 .row_bytes = planes.plane_row_bytes()[layer],
-                                 .narrow = narrow},
-                                rank.stream);
+                        const Compressed& compressed, KvPlanes& planes, int layer) {
+  return rank.kernels.mla_latents({.query = compressed.query,
+                                   .query_norm = weights.q_a_norm,
+                                   .key = compressed.key,
+                                   .key_norm = weights.kv_a_norm,
+                                   .epsilon = rank.meaning.latent_epsilon,
+                                   .position = Positions(batch),
+                                   .cosine = rank.rope.cosine(),
+                                   .sine = rank.rope.sine(),
+                                   .pairing = rank.meaning.rope_pairing,
+                                   .slot = {batch.write_slot, batch.rows},
+                                   .plane = planes.latent(layer),
+                                   .plane_dtype = planes.shape().latent_type,
+                                   .slots = planes.slots()},
+                                  rank.stream);
 }
 
 // Each head's query in the space of the key rows: [W_UK^T q_nope | q_pe, rotated].
 absl::Status MakeQueries(const RankContext& rank, const AttentionWeights& weights, const StepBatchView& batch,
-                         View2<const float> normed, View2<float> q_latent) {
+                         View2<const float> source) {
   const int64_t latent = rank.config.kv_lora_rank, width = rank.config.latent_row();
   const int64_t nope = rank.config.qk_nope_head_dim, heads = rank.plan.heads().count;
-  View2<const float> source = normed;
-  if (q_latent.columns > 0) {
-    RETURN_IF_ERROR(rank.kernels.rms_norm({.x = Const(q_latent),
-                                           .weight = weights.q_a_norm,
-                                           .out = q_latent,
-                                           .epsilon = rank.meaning.latent_epsilon},
-                                          rank.stream));
-    source = Const(q_latent);
-  }
   const View2<float> q_nope = Scratch::Rows(rank.scratch.q_nope, batch.rows, heads * nope);
   RETURN_IF_ERROR(rank.kernels.linear({.x = source, .weight = weights.q_nope, .out = q_nope}, rank.stream));
   float* query = rank.scratch.query;
@@ -164,8 +153,9 @@ absl::Status MlaAttention(const RankContext& rank, const AttentionWeights& weigh
                           const StepBatchView& batch, View2<const float> normed, KvPlanes& planes, int layer,
                           View2<float> out) {
   ASSIGN_OR_RETURN(const Compressed compressed, Compress(rank, weights, normed));
-  RETURN_IF_ERROR(AppendKeys(rank, weights, batch, compressed.key, planes, layer));
-  RETURN_IF_ERROR(MakeQueries(rank, weights, batch, normed, compressed.query));
+  RETURN_IF_ERROR(AppendKeys(rank, weights, batch, compressed, planes, layer));
+  RETURN_IF_ERROR(
+      MakeQueries(rank, weights, batch, compressed.query.columns > 0 ? Const(compressed.query) : normed));
   RETURN_IF_ERROR(Attend(rank, batch, planes, layer));
   return Project(rank, weights, batch, out);
 }
