@@ -1,7 +1,8 @@
 // How long a verify step takes on a GPU, and how much of it is the forward pass.
-//   device_step_cuda_bench [--model=DIR] [--drafter=DIR] [--filter=ignored] [--json=FILE]
+//   device_step_cuda_bench [--model=DIR] [--drafter=DIR] [--json=FILE] [--sequences=N --nodes=N]
 // "step": median time of Run, from packing on the host to the outcomes there. "forward": the recorded forward
-// pass of the same size, started many times in a row, a start. Without a GPU it says so and ends with 0.
+// pass of the same size, started many times in a row, a start. One shape alone suits a profiler. Without a
+// GPU it says so and ends with 0.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -51,7 +52,7 @@ double MedianMicroseconds(int runs, const std::function<void()>& run) {
 
 class StepBench {
  public:
-  StepBench(const std::string& target, const std::string& drafter, Device& device)
+  StepBench(const std::string& target, const std::string& drafter, int sequences, Device& device)
       : device_(device), kernels_(kernels::KernelsFor(device.kind())) {
     Projection projection = Must(LoadProjection(drafter));
     ModelOptions options;
@@ -73,7 +74,7 @@ class StepBench {
         1, 0);
     runner_ = Must(
         DeviceStepRunner::Create(kCapacity, model_.get(), cache_.get(), projection_.get(), kernels_, device));
-    for (int i = 0; i < kCapacity.max_sequences; ++i) {
+    for (int i = 0; i < sequences; ++i) {
       pages_.push_back(cache_->pool().NewSequence());
       Check(pages_.back().Resize(kCapacity.max_pages_per_sequence), "pages for every sequence");
       const std::vector<TokenId> tokens = Tokens(kContext);
@@ -139,11 +140,14 @@ class StepBench {
 int Main(int argc, char** argv) {
   const char* source = std::getenv("ARBORIST_SOURCE_DIR");
   const std::string pair = absl::StrCat(source == nullptr ? "." : source, "/deploy/models/arborist-tiny");
-  std::string target = pair + "/target", drafter = pair + "/drafter", json;
+  std::string target = pair + "/target", drafter = pair + "/drafter", json, only_sequences, only_nodes;
   for (int i = 1; i < argc; ++i) {
     const std::string flag = argv[i];
-    for (const auto& [name, value] :
-         {std::pair{"--model=", &target}, {"--drafter=", &drafter}, {"--json=", &json}}) {
+    for (const auto& [name, value] : {std::pair{"--model=", &target},
+                                      {"--drafter=", &drafter},
+                                      {"--json=", &json},
+                                      {"--sequences=", &only_sequences},
+                                      {"--nodes=", &only_nodes}}) {
       if (absl::StartsWith(flag, name)) {
         *value = flag.substr(std::string(name).size());
       }
@@ -154,12 +158,16 @@ int Main(int argc, char** argv) {
     std::printf("skipped: no CUDA device\n");
     return 0;
   }
-  StepBench bench(target, drafter, **device);
+  const std::vector<int> all_sequences =
+      only_sequences.empty() ? std::vector<int>{1, 8, 32} : std::vector<int>{std::stoi(only_sequences)};
+  const std::vector<int> all_nodes =
+      only_nodes.empty() ? std::vector<int>{0, 8, 16, 32, 64} : std::vector<int>{std::stoi(only_nodes)};
+  StepBench bench(target, drafter, all_sequences.back(), **device);
   std::printf("%s, context %d\n%9s %6s %10s %12s\n", (*device)->name().c_str(), kContext, "sequences",
               "nodes", "step us", "forward us");
   std::vector<std::string> rows;
-  for (const int sequences : {1, 8, 32}) {
-    for (const int nodes : {0, 8, 16, 32, 64}) {
+  for (const int sequences : all_sequences) {
+    for (const int nodes : all_nodes) {
       if (sequences * (nodes + 1) > kCapacity.max_logits_rows) {
         continue;
       }
