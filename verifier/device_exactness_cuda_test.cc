@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "verifier/testing/drive.h"
 #include "verifier/testing/exactness_checks.h"
 
 namespace arborist::verifier {
@@ -78,6 +79,39 @@ TEST_P(DeviceExactnessTest, ANodeIsARootOnlyStepAfterItsAncestors) {
   const auto model = Load(1300);
   for (const DType kv_type : {DType::kF32, DType::kBF16}) {
     CheckNodeEqualsRootOnlyStep(*model, past_split ? 1200 : 300, *device_, kv_type);
+  }
+}
+
+// Little enough for the sanitizers.
+TEST(DeviceStepTest, SmallStepsOfChunksRootsAndTreesAgree) {
+  if (const auto device = OpenCudaDevice({}); !device.ok()) {
+    GTEST_SKIP() << "skipped: " << device.status().message();
+  }
+  TestVerifierOptions options;
+  options.open_device = [](ThreadPool&) { return *OpenCudaDevice({}); };
+  options.make_model = [](const ModelOptions& model, Device& device) {
+    return LoadGolden("tied", model, device);
+  };
+  options.projection = true;
+  options.verifier.kv_type = DType::kBF16;
+  options.verifier.max_context = 100;
+  options.verifier.max_tree_nodes = 8;
+  options.verifier.max_rows = 17;
+  options.verifier.max_logits_rows = 9;
+  TestVerifier verifier(options);
+  OpenArgs args = MakeOpen("request", RandomTokens(20, 64, 3), 8, 8);
+  args.projection_hash = kTestProjectionHash;
+  const Decoded plain = DecodePlain(*verifier, args);
+  ASSERT_EQ(plain.tokens.size(), 8u) << plain.closed;
+  std::vector<TokenId> text = args.prompt;
+  text.insert(text.end(), plain.tokens.begin(), plain.tokens.end());
+  const Decoded trees = DecodeTrees(*verifier, args, ReplayDrafter(text, 64, 8, 5));
+  EXPECT_EQ(trees.tokens, plain.tokens) << trees.closed;
+  EXPECT_GT(trees.accepted_drafts, 0);
+  for (const auto& [position, row] : trees.features) {
+    if (const auto other = plain.features.find(position); other != plain.features.end()) {
+      EXPECT_EQ(row, other->second) << "features of position " << position;
+    }
   }
 }
 
