@@ -17,7 +17,9 @@ import time
 
 import torch
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "gpu")]
+from gpu_run import commit  # noqa: E402
 from reference import build_tree  # noqa: E402
 from torch_test import expect, library  # noqa: E402
 
@@ -132,9 +134,10 @@ def main():
                       flush=True)
     path = next((argument[7:] for argument in sys.argv[1:] if argument.startswith("--json=")), None)
     if path:
-        result = {"device": torch.cuda.get_device_name(), "date": datetime.date.today().isoformat(),
-                  "command": "tests/capi/tree_build_bench.py", "rows": rows}
-        pathlib.Path(path).write_text(json.dumps(result, indent=1) + "\n")
+        head = {"command": "tests/capi/tree_build_bench.py --json=FILE", "commit": commit(),
+                "device": torch.cuda.get_device_name(), "date": datetime.date.today().isoformat()}
+        lines = ",\n  ".join(json.dumps(row) for row in rows)
+        pathlib.Path(path).write_text(json.dumps(head, indent=1)[:-2] + ',\n "rows": [\n  ' + lines + "\n ]\n}\n")
 
 
 if __name__ == "__main__":
