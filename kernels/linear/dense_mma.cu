@@ -1,6 +1,6 @@
 #include <cuda_runtime.h>
 
-#include <algorithm>
+#include <bit>
 #include <nv/target>
 
 #include "common/base/math.h"
@@ -14,8 +14,9 @@ namespace {
 
 struct Work {
   DenseArgs args;
-  int ranks;
-  int token_tiles;
+  int ranks;  // a power of two
+  int ranks_log2;
+  int row_tiles;
   bool x_aligned;
   bool weight_aligned;
 };
@@ -33,27 +34,55 @@ __device__ inline void LeaveTogether() {
                                                 "barrier.cluster.wait.aligned;\n" ::
                                                     : "memory");))
 }
-__device__ inline float LoadFromRank([[maybe_unused]] uint32_t address, [[maybe_unused]] int rank) {
-  float value = 0;
+__device__ inline float4 LoadFromRank([[maybe_unused]] uint32_t address, [[maybe_unused]] int rank) {
+  float4 v{};
   NV_IF_TARGET(NV_PROVIDES_SM_90,
-               (asm volatile("{\n.reg .b32 remote;\nmapa.shared::cluster.u32 remote, %1, %2;\n"
-                             "ld.shared::cluster.f32 %0, [remote];\n}\n"
-                             : "=f"(value)
+               (asm volatile("{\n.reg .b32 remote;\nmapa.shared::cluster.u32 remote, %4, %5;\n"
+                             "ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [remote];\n}\n"
+                             : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
                              : "r"(address), "r"(rank));))
-  return value;
+  return v;
 }
 
-// A block is (rank, token tile, row tile) in x, fastest first, and the head in y: the blocks of a row tile
-// run close together, so that its weights come from memory once.
+// Each rank joins its share of the rows, from rank 0 up, and writes it.
+template <typename Tile, int kRanks>
+__device__ inline void JoinRanks(const float* result, int rank, int rows, int tokens, float* out,
+                                 int64_t out_stride) {
+  constexpr int kShare = Tile::kRows / kRanks;
+  for (int i = static_cast<int>(threadIdx.x); i < tokens * (kShare / 4); i += Tile::kThreads) {
+    const int t = i / (kShare / 4);
+    const int r = rank * kShare + i % (kShare / 4) * 4;
+    const uint32_t at = SharedAddress(result + t * Tile::kResultPitch + r);
+    float4 part[kRanks];
+#pragma unroll
+    for (int p = 0; p < kRanks; ++p) {
+      part[p] = LoadFromRank(at, p);
+    }
+    float4 sum = part[0];
+#pragma unroll
+    for (int p = 1; p < kRanks; ++p) {
+      sum = make_float4(sum.x + part[p].x, sum.y + part[p].y, sum.z + part[p].z, sum.w + part[p].w);
+    }
+    const float joined[4] = {sum.x, sum.y, sum.z, sum.w};
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      if (r + j < rows) {
+        out[t * out_stride + r + j] = joined[j];
+      }
+    }
+  }
+}
+
+// A block is (rank, token tile, head and row tile), fastest first: the blocks of a row tile run close
+// together, so that its weights come from memory once.
 template <typename Tile>
 __global__ void __launch_bounds__(Tile::kThreads, 1) Multiply(const __grid_constant__ Work work) {
   extern __shared__ __align__(128) char shared[];
   const DenseArgs& a = work.args;
-  const int rank = static_cast<int>(blockIdx.x % work.ranks);
-  const int token_tile = static_cast<int>(blockIdx.x / work.ranks % work.token_tiles);
-  const int64_t row = static_cast<int64_t>(blockIdx.x / work.ranks / work.token_tiles) * Tile::kRows;
-  const int64_t token = static_cast<int64_t>(token_tile) * Tile::kTokens;
-  const int64_t head = blockIdx.y;
+  const int rank = static_cast<int>(blockIdx.x);
+  const int64_t token = static_cast<int64_t>(blockIdx.y) * Tile::kTokens;
+  const int64_t head = static_cast<int>(blockIdx.z) / work.row_tiles;
+  const int64_t row = static_cast<int64_t>(static_cast<int>(blockIdx.z) % work.row_tiles) * Tile::kRows;
   const int inputs = static_cast<int>(a.weight.columns);
   const int steps = (inputs + kMmaStep - 1) / kMmaStep;
   const int rows = static_cast<int>(min(a.outputs - row, static_cast<int64_t>(Tile::kRows)));
@@ -68,7 +97,7 @@ __global__ void __launch_bounds__(Tile::kThreads, 1) Multiply(const __grid_const
       .weight_aligned = work.weight_aligned,
       .inputs = inputs};
   Tile tile;
-  MultiplySteps(in, steps * rank / work.ranks, steps * (rank + 1) / work.ranks, shared, tile);
+  MultiplySteps(in, steps * rank >> work.ranks_log2, steps * (rank + 1) >> work.ranks_log2, shared, tile);
 
   float* out = a.out + token * a.out_row_stride + head * a.out_head_stride + row;
   if (work.ranks == 1) {
@@ -83,33 +112,22 @@ __global__ void __launch_bounds__(Tile::kThreads, 1) Multiply(const __grid_const
   auto* result = reinterpret_cast<float*>(shared);
   ForEachResult(tile, [&](int r, int t, float value) { result[t * Tile::kResultPitch + r] = value; });
   ShareResults();
-  // Each rank joins its share of the rows, from rank 0 up.
-  const int share = Tile::kRows / work.ranks;
-  for (int i = static_cast<int>(threadIdx.x); i < tokens * share; i += Tile::kThreads) {
-    const int t = i / share;
-    const int r = rank * share + i % share;
-    const uint32_t at = SharedAddress(result + t * Tile::kResultPitch + r);
-    float part[8];
-#pragma unroll
-    for (int p = 0; p < 8; ++p) {
-      part[p] = p < work.ranks ? LoadFromRank(at, p) : 0.0f;
-    }
-    float sum = part[0];
-#pragma unroll
-    for (int p = 1; p < 8; ++p) {
-      sum = p < work.ranks ? sum + part[p] : sum;
-    }
-    if (r < rows) {
-      out[t * a.out_row_stride + r] = sum;
-    }
+  switch (work.ranks) {
+    case 2:
+      JoinRanks<Tile, 2>(result, rank, rows, tokens, out, a.out_row_stride);
+      break;
+    case 4:
+      JoinRanks<Tile, 4>(result, rank, rows, tokens, out, a.out_row_stride);
+      break;
+    default:
+      JoinRanks<Tile, 8>(result, rank, rows, tokens, out, a.out_row_stride);
   }
   LeaveTogether();
 }
 
 template <typename Tile>
 absl::Status Launch(Work work, cudaStream_t stream) {
-  work.token_tiles = static_cast<int>(CeilDiv(work.args.tokens, Tile::kTokens));
-  const int64_t row_tiles = CeilDiv(work.args.outputs, Tile::kRows);
+  work.row_tiles = static_cast<int>(CeilDiv(work.args.outputs, Tile::kRows));
   RETURN_IF_ERROR(CudaStatus(
       cudaFuncSetAttribute(Multiply<Tile>, cudaFuncAttributeMaxDynamicSharedMemorySize, Tile::kSharedBytes),
       "linear"));
@@ -117,8 +135,9 @@ absl::Status Launch(Work work, cudaStream_t stream) {
   cluster.id = cudaLaunchAttributeClusterDimension;
   cluster.val.clusterDim = {static_cast<unsigned>(work.ranks), 1, 1};
   cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(row_tiles * work.token_tiles * work.ranks),
-                        static_cast<unsigned>(work.args.heads));
+  config.gridDim =
+      dim3(static_cast<unsigned>(work.ranks), static_cast<unsigned>(CeilDiv(work.args.tokens, Tile::kTokens)),
+           static_cast<unsigned>(work.row_tiles * work.args.heads));
   config.blockDim = dim3(Tile::kThreads);
   config.dynamicSmemBytes = Tile::kSharedBytes;
   config.stream = stream;
@@ -160,7 +179,8 @@ absl::Status DenseMma(const DenseArgs& args, const DensePlan& plan, void* cuda_s
   auto* stream = static_cast<cudaStream_t>(cuda_stream);
   const Work work{.args = args,
                   .ranks = plan.ranks,
-                  .token_tiles = 0,
+                  .ranks_log2 = std::countr_zero(static_cast<unsigned>(plan.ranks)),
+                  .row_tiles = 0,
                   .x_aligned = Aligned(args.x, args.x_row_stride * 4) && args.x_head_stride % 4 == 0,
                   .weight_aligned = Aligned(args.weight.data, args.weight.columns * 2)};
   return plan.rows == 64 ? LaunchForTokens<1, 4>(work, stream) : LaunchForTokens<2, 4>(work, stream);

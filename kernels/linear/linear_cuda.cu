@@ -42,7 +42,7 @@ DensePlan PlanDense(int64_t heads, int64_t outputs, int64_t inputs, int64_t toke
     plan.ranks *= 2;
   }
   // Tall blocks read x less often; low ones are more.
-  if (tokens > 16 && blocks * plan.ranks > kBlocks) {
+  if (tokens > 40 && blocks * plan.ranks > kBlocks) {
     plan.rows = 128;
   }
   return plan;

@@ -8,10 +8,10 @@
 // The tile loop of bf16 products on tensor cores: a block multiplies kRows weight rows with kTokens tokens.
 //
 // Weight rows are the 16-row side of mma.m16n8k16 and tokens its 8-column side, so that one to eight tokens
-// cost one column tile. Inputs come in steps of 32, two mma each; the order of inputs inside a step is
-// permuted (lane q of a quad owns inputs 8q..8q+7, four for each mma), the same for both operands, so that
-// every operand is read from shared memory in 16-byte pieces. The bits of a result depend on its two vectors
-// and on the first and last step alone, never on the tile's shape, its place in it or its neighbours.
+// cost one column tile. Inputs come in steps of 32, two mma each, in ascending order. Weights are copied to
+// shared memory far ahead (cp.async); tokens pass through registers, where they are rounded, one stage ahead.
+// The bits of a result depend on its two vectors and on the first and last step alone, never on the tile's
+// shape, its place in it or its neighbours.
 namespace arborist::kernels::cuda {
 
 inline constexpr int kMmaStep = 32;
@@ -25,12 +25,11 @@ struct MmaTile {
   static constexpr int kRows = 16 * kRowTileCount * kRowWarpCount;
   static constexpr int kTokens = 8 * kTokenTileCount * kTokenWarpCount;
   static constexpr int kThreads = 32 * kRowWarpCount * kTokenWarpCount;
-  // One step in shared memory: weights as stored, then tokens in fp32 (rounded when they are used: a copy
-  // that goes through registers could not run ahead).
-  static constexpr int kWeightBytes = kRows * kMmaStep * 2;
-  static constexpr int kStepBytes = kWeightBytes + kTokens * kMmaStep * 4;
+  // One step in shared memory: rows of 64 bytes, weights, then tokens. The four pieces of 16 bytes of row r
+  // change places by (r / 2) % 4, so that eight rows' pieces of one place lie in different banks.
+  static constexpr int kStepBytes = (kRows + kTokens) * 64;
   // Small steps share a barrier.
-  static constexpr int kStepsPerStage = kStepBytes <= 7 * 1024 ? 4 : kStepBytes <= 14 * 1024 ? 2 : 1;
+  static constexpr int kStepsPerStage = kStepBytes <= 5632 ? 4 : 2;
   static constexpr int kStageBytes = kStepsPerStage * kStepBytes;
   // What is under way hides the latency of memory, and other blocks on the same SM that of a step.
   static constexpr int kStages = std::max(3, 75 * 1024 / kStageBytes);
@@ -73,8 +72,13 @@ __device__ inline void CopyAsync16(uint32_t to, const void* from, bool wanted = 
       "@p cp.async.cg.shared.global.L2::128B [%0], [%1], 16;\n}\n" ::"r"(to),
       "l"(from), "r"(static_cast<int>(wanted)));
 }
-__device__ inline void CopyAsync4(uint32_t to, const void* from) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;\n" ::"r"(to), "l"(from));
+// Predicated for the same reason.
+__device__ inline void Load16(float4& v, const float* from, bool wanted) {
+  asm volatile(
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %5, 0;\n"
+      "@p ld.global.nc.v4.f32 {%0, %1, %2, %3}, [%4];\n}\n"
+      : "+f"(v.x), "+f"(v.y), "+f"(v.z), "+f"(v.w)
+      : "l"(from), "r"(static_cast<int>(wanted)));
 }
 __device__ inline void CommitCopies() { asm volatile("cp.async.commit_group;\n" ::: "memory"); }
 // Waits until at most kPending of this thread's latest groups are under way.
@@ -89,144 +93,190 @@ __device__ inline uint32_t RoundPair(float low, float high) {
   return *reinterpret_cast<const uint32_t*>(&pair);
 }
 
-// Not volatile, as nothing here is: the compiler overlaps the loads of one tile with the products of another.
-__device__ inline void Mma(float (&c)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0,
-                           uint32_t b1) {
+// Four matrices of 8 x 8, whose rows the lanes point to: lanes 0..7 to those of the first, and so on.
+__device__ inline uint4 LoadMatrices(const char* row) {
+  uint4 v;
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];\n"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "r"(SharedAddress(row)));
+  return v;
+}
+
+// Not volatile: the compiler overlaps the loads of one tile with the products of another.
+__device__ inline void Mma(float (&c)[4], const uint4& a, uint32_t b0, uint32_t b1) {
   asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
       "{%0, %1, %2, %3};\n"
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+      : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b0), "r"(b1));
 }
 
-// Copies steps into shared memory. A thread always moves the same pieces of 16 bytes: every kThreads-th.
-template <typename Tile>
-class StepCopier {
+__device__ inline int PiecePlace(int row, int piece) { return row * 64 + (piece ^ (row / 2 % 4)) * 16; }
+
+// Brings stages to shared memory. A thread always moves the same pieces: every kThreads-th piece of 16 bytes
+// of the weights and every kThreads-th four inputs of the tokens. Inputs from `end` on become zeros on both
+// sides.
+//
+// Regular copies are for whole steps at aligned addresses and have no branches: one over a load would wait
+// for it. The others go element by element.
+template <typename Tile, bool kRegular>
+class StageCopier {
  public:
-  __device__ explicit StepCopier(const MmaOperands& in) : in_(in) {
+  __device__ StageCopier(const MmaOperands& in, int end) : in_(in), end_(end) {
     const int thread = static_cast<int>(threadIdx.x);
-    weight_row_ = thread / 4;
-    weight_at_ = thread % 4 * 8;
-    weight_ = in.weight + static_cast<int64_t>(weight_row_) * in.inputs + weight_at_;
+    row_ = thread / 4;
+    weight_ = in.weight + static_cast<int64_t>(row_) * in.inputs + thread % 4 * 8;
+    weight_place_ = PiecePlace(row_, thread % 4);
     token_ = thread / 8;
-    token_at_ = thread % 8 * 4;
-    x_ = in.x + token_ * in.x_stride + token_at_;
-    // Neighbouring tokens change places in pairs of pieces, so that a quarter warp reads all banks once.
-    x_place_ = Tile::kWeightBytes + token_ * 128 + ((thread % 8) ^ (token_ & 1)) * 16;
+    x_ = in.x + token_ * in.x_stride + thread % 8 * 4;
+    x_place_ = Tile::kRows * 64 + PiecePlace(token_, thread % 8 / 2) + thread % 2 * 8;
   }
 
-  // Starts the copies of a whole stage of whole, aligned steps, whose first input is k.
-  __device__ void StartStage(int k, char* stage) const {
-    const uint32_t to = SharedAddress(stage);
-    constexpr int kRowsApart = Tile::kThreads / 4;
-    constexpr int kTokensApart = Tile::kThreads / 8;
+  // Starts the copies of a stage's weights; k is its first input.
+  __device__ void StartWeights(int k, char* stage) const {
+    if constexpr (kRegular) {
 #pragma unroll
-    for (int i = 0; i < Tile::kRows / kRowsApart; ++i) {
-      const uint16_t* from = weight_ + k + static_cast<int64_t>(i * kRowsApart) * in_.inputs;
+      for (int i = 0; i < kRowCopies; ++i) {
+        const uint16_t* from = weight_ + k + static_cast<int64_t>(i * kRowsApart) * in_.inputs;
+        const uint32_t to = SharedAddress(stage) + weight_place_ + i * kRowsApart * 64;
 #pragma unroll
-      for (int s = 0; s < Tile::kStepsPerStage; ++s) {
-        CopyAsync16(to + s * Tile::kStepBytes + (threadIdx.x + i * Tile::kThreads) * 16, from + s * kMmaStep,
-                    weight_row_ + i * kRowsApart < in_.rows);
+        for (int s = 0; s < Tile::kStepsPerStage; ++s) {
+          CopyAsync16(to + s * Tile::kStepBytes, from + s * kMmaStep,
+                      row_ + i * kRowsApart < in_.rows && k + s * kMmaStep < end_);
+        }
       }
+    } else {
+      CopyWeightElements(k, stage);
     }
+  }
+
+  // Fetches the tokens of a stage, later to be stored there.
+  __device__ void FetchTokens(int k) {
 #pragma unroll
-    for (int i = 0; i < (Tile::kTokens + kTokensApart - 1) / kTokensApart; ++i) {
+    for (int i = 0; i < kTokenCopies; ++i) {
       const float* from = x_ + k + i * kTokensApart * in_.x_stride;
+      const bool inside = token_ + i * kTokensApart < in_.tokens;
 #pragma unroll
       for (int s = 0; s < Tile::kStepsPerStage; ++s) {
-        CopyAsync16(to + s * Tile::kStepBytes + x_place_ + i * kTokensApart * 128, from + s * kMmaStep,
-                    token_ + i * kTokensApart < in_.tokens);
+        if constexpr (kRegular) {
+          Load16(fetched_[i][s], from + s * kMmaStep, inside && k + s * kMmaStep < end_);
+        } else if (inside) {
+          fetched_[i][s] = FetchElements(from + s * kMmaStep, k + s * kMmaStep);
+        }
       }
     }
   }
-
-  // Starts the copies of the step whose first input is k. Weights at odd addresses and the step that the
-  // inputs end in are copied element by element; inputs past the end become zeros on both sides.
-  __device__ void Start(int k, char* step) const {
-    const bool whole = k + kMmaStep <= in_.inputs;
-    if (whole && in_.weight_aligned) {
-      ForEachWeightPiece(step, k,
-                         [](char* to, const uint16_t* from) { CopyAsync16(SharedAddress(to), from); });
-    } else {
-      const int left = in_.inputs - k - weight_at_;
-      ForEachWeightPiece(step, k, [left](char* to, const uint16_t* from) {
-        for (int j = 0; j < 8; ++j) {
-          reinterpret_cast<uint16_t*>(to)[j] = j < left ? from[j] : uint16_t{0};
+  __device__ void StoreTokens(char* stage) const {
+#pragma unroll
+    for (int i = 0; i < kTokenCopies; ++i) {
+      if (token_ + i * kTokensApart < in_.tokens) {
+#pragma unroll
+        for (int s = 0; s < Tile::kStepsPerStage; ++s) {
+          const float4& v = fetched_[i][s];
+          *reinterpret_cast<uint2*>(stage + s * Tile::kStepBytes + x_place_ + i * kTokensApart * 64) =
+              make_uint2(RoundPair(v.x, v.y), RoundPair(v.z, v.w));
         }
-      });
-    }
-    if (whole && in_.x_aligned) {
-      ForEachTokenPiece(step, k, [](char* to, const float* from) { CopyAsync16(SharedAddress(to), from); });
-    } else if (whole) {
-      ForEachTokenPiece(step, k, [](char* to, const float* from) {
-        for (int j = 0; j < 4; ++j) {
-          CopyAsync4(SharedAddress(to + j * 4), from + j);
-        }
-      });
-    } else {
-      const int left = in_.inputs - k - token_at_;
-      ForEachTokenPiece(step, k, [left](char* to, const float* from) {
-        for (int j = 0; j < 4; ++j) {
-          reinterpret_cast<float*>(to)[j] = j < left ? from[j] : 0.0f;
-        }
-      });
+      }
     }
   }
 
  private:
-  template <typename Copy>
-  __device__ void ForEachWeightPiece(char* step, int k, const Copy& copy) const {
-    constexpr int kRowsApart = Tile::kThreads / 4;
-#pragma unroll
-    for (int i = 0; i < Tile::kRows / kRowsApart; ++i) {
-      if (weight_row_ + i * kRowsApart < in_.rows) {
-        copy(step + (threadIdx.x + i * Tile::kThreads) * 16,
-             weight_ + k + static_cast<int64_t>(i * kRowsApart) * in_.inputs);
+  static constexpr int kRowsApart = Tile::kThreads / 4;  // multiples of 8: a piece's place holds for all
+  static constexpr int kRowCopies = Tile::kRows / kRowsApart;
+  static constexpr int kTokensApart = Tile::kThreads / 8;
+  static constexpr int kTokenCopies = (Tile::kTokens + kTokensApart - 1) / kTokensApart;
+
+  __device__ void CopyWeightElements(int k, char* stage) const {
+#pragma unroll 1
+    for (int i = 0; i < kRowCopies * Tile::kStepsPerStage; ++i) {
+      const int copy = i / Tile::kStepsPerStage * kRowsApart;
+      const int step = i % Tile::kStepsPerStage;
+      const uint16_t* from = weight_ + k + step * kMmaStep + static_cast<int64_t>(copy) * in_.inputs;
+      auto* to = reinterpret_cast<uint16_t*>(stage + step * Tile::kStepBytes + weight_place_ + copy * 64);
+      const int left =
+          row_ + copy < in_.rows ? end_ - k - step * kMmaStep - static_cast<int>(threadIdx.x) % 4 * 8 : 0;
+      for (int j = 0; j < 8; ++j) {
+        to[j] = j < left ? from[j] : uint16_t{0};
       }
     }
   }
-  template <typename Copy>
-  __device__ void ForEachTokenPiece(char* step, int k, const Copy& copy) const {
-    constexpr int kTokensApart = Tile::kThreads / 8;  // even: x_place_ holds for all
-#pragma unroll
-    for (int i = 0; i < (Tile::kTokens + kTokensApart - 1) / kTokensApart; ++i) {
-      if (token_ + i * kTokensApart < in_.tokens) {
-        copy(step + x_place_ + i * kTokensApart * 128, x_ + k + i * kTokensApart * in_.x_stride);
-      }
-    }
+  __device__ float4 FetchElements(const float* from, int k) const {
+    const int left = end_ - k - static_cast<int>(threadIdx.x) % 8 * 4;
+    return make_float4(left > 0 ? from[0] : 0.0f, left > 1 ? from[1] : 0.0f, left > 2 ? from[2] : 0.0f,
+                       left > 3 ? from[3] : 0.0f);
   }
 
   const MmaOperands& in_;
+  const int end_;
   const uint16_t* weight_;
   const float* x_;
-  int weight_row_, weight_at_, token_, token_at_, x_place_;
+  int row_, weight_place_, token_, x_place_;
+  float4 fetched_[kTokenCopies][Tile::kStepsPerStage] = {};
 };
 
 template <typename Tile>
 __device__ inline void MultiplyStep(const char* step, Tile& tile) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  const int group = lane / 4;
-  const int quad = lane % 4;
-  const char* weights = step + (Tile::FirstRow() + group) * 64 + quad * 16;
-  const char* tokens = step + Tile::kWeightBytes + (Tile::FirstToken() + group) * 128;
-  const int swap = group & 1;
-  uint4 low[Tile::kRowTiles];   // rows 0..7 of a tile
-  uint4 high[Tile::kRowTiles];  // rows 8..15
+  // Matrices of the weights: rows 0..7 and 8..15 of inputs 0..7, then of 8..15.
+  const int row = Tile::FirstRow() + lane % 16;
+  uint4 a[Tile::kRowTiles][2];
 #pragma unroll
   for (int i = 0; i < Tile::kRowTiles; ++i) {
-    low[i] = *reinterpret_cast<const uint4*>(weights + i * 1024);
-    high[i] = *reinterpret_cast<const uint4*>(weights + i * 1024 + 512);
+    a[i][0] = LoadMatrices(step + PiecePlace(row, lane / 16) + i * 1024);
+    a[i][1] = LoadMatrices(step + PiecePlace(row, 2 + lane / 16) + i * 1024);
   }
+  // Of the tokens: eight tokens, four times eight inputs.
+  const char* tokens = step + Tile::kRows * 64 + PiecePlace(Tile::FirstToken() + lane % 8, lane / 8);
 #pragma unroll
   for (int j = 0; j < Tile::kTokenTiles; ++j) {
-    const float4 first = *reinterpret_cast<const float4*>(tokens + j * 1024 + (2 * quad + swap) * 16);
-    const float4 second = *reinterpret_cast<const float4*>(tokens + j * 1024 + (2 * quad + 1 - swap) * 16);
-    const uint32_t b[4] = {RoundPair(first.x, first.y), RoundPair(first.z, first.w),
-                           RoundPair(second.x, second.y), RoundPair(second.z, second.w)};
+    const uint4 b = LoadMatrices(tokens + j * 512);
 #pragma unroll
     for (int i = 0; i < Tile::kRowTiles; ++i) {
-      Mma(tile.acc[i][j], low[i].x, high[i].x, low[i].y, high[i].y, b[0], b[1]);
-      Mma(tile.acc[i][j], low[i].z, high[i].z, low[i].w, high[i].w, b[2], b[3]);
+      Mma(tile.acc[i][j], a[i][0], b.x, b.y);
+      Mma(tile.acc[i][j], a[i][1], b.z, b.w);
     }
+  }
+}
+
+template <typename Tile, bool kRegular>
+__device__ inline void MultiplyInputs(const MmaOperands& in, int first, int end, char* shared, Tile& tile) {
+  constexpr int kAhead = Tile::kStages - 1;
+  constexpr int kInputs = Tile::kStepsPerStage * kMmaStep;
+  StageCopier<Tile, kRegular> copier(in, end);
+  copier.FetchTokens(first);
+#pragma unroll 1
+  for (int s = 0; s < kAhead; ++s) {
+    if (first + s * kInputs < end) {
+      copier.StartWeights(first + s * kInputs, shared + s * Tile::kStageBytes);
+    }
+    CommitCopies();
+  }
+  copier.StoreTokens(shared);
+  copier.FetchTokens(first + kInputs);
+  const auto after = [shared](char* stage) {
+    char* const next = stage + Tile::kStageBytes;
+    return next == shared + Tile::kSharedBytes ? shared : next;
+  };
+  char* stage = shared;                               // at hand
+  char* ahead = shared + kAhead * Tile::kStageBytes;  // to be filled: the one used before this
+#pragma unroll 1
+  for (int k = first; k < end; k += kInputs) {
+    WaitForCopies<kAhead - 1>();
+    __syncthreads();
+    if (k + kAhead * kInputs < end) {
+      copier.StartWeights(k + kAhead * kInputs, ahead);
+    }
+    CommitCopies();
+    char* const next = after(stage);
+    copier.StoreTokens(next);
+    copier.FetchTokens(k + 2 * kInputs);
+#pragma unroll
+    for (int s = 0; s < Tile::kStepsPerStage; ++s) {
+      if (s == 0 || k + s * kMmaStep < end) {
+        MultiplyStep(stage + s * Tile::kStepBytes, tile);
+      }
+    }
+    stage = next;
+    ahead = after(ahead);
   }
 }
 
@@ -244,45 +294,11 @@ __device__ inline void MultiplySteps(const MmaOperands& in, int first, int last,
       }
     }
   }
-  const StepCopier<Tile> copier(in);
-  const bool regular = in.weight_aligned && in.x_aligned && last * kMmaStep <= in.inputs;
-  const auto copy = [&](int step, char* stage) {
-    if (regular && step + Tile::kStepsPerStage <= last) {
-      copier.StartStage(step * kMmaStep, stage);
-    } else {
-#pragma unroll 1
-      for (int s = 0; s < Tile::kStepsPerStage && step + s < last; ++s) {
-        copier.Start((step + s) * kMmaStep, stage + s * Tile::kStepBytes);
-      }
-    }
-    CommitCopies();
-  };
-  constexpr int kAhead = Tile::kStages - 1;
-#pragma unroll 1
-  for (int s = 0; s < kAhead; ++s) {
-    copy(first + s * Tile::kStepsPerStage, shared + s * Tile::kStageBytes);
-  }
-  char* stage = shared;                               // of the steps at hand
-  char* ahead = shared + kAhead * Tile::kStageBytes;  // of those to be fetched: the one used before this
-  char* const end = shared + Tile::kSharedBytes;
-#pragma unroll 1
-  for (int step = first; step < last; step += Tile::kStepsPerStage) {
-    WaitForCopies<kAhead - 1>();
-    __syncthreads();
-    copy(step + kAhead * Tile::kStepsPerStage, ahead);
-    if (step + Tile::kStepsPerStage <= last) {
-#pragma unroll
-      for (int s = 0; s < Tile::kStepsPerStage; ++s) {
-        MultiplyStep(stage + s * Tile::kStepBytes, tile);
-      }
-    } else {
-#pragma unroll 1
-      for (int s = 0; step + s < last; ++s) {
-        MultiplyStep(stage + s * Tile::kStepBytes, tile);
-      }
-    }
-    stage = stage + Tile::kStageBytes == end ? shared : stage + Tile::kStageBytes;
-    ahead = ahead + Tile::kStageBytes == end ? shared : ahead + Tile::kStageBytes;
+  const int end = min(last * kMmaStep, in.inputs);
+  if (first < last && in.weight_aligned && in.x_aligned && end % kMmaStep == 0) {
+    MultiplyInputs<Tile, true>(in, first * kMmaStep, end, shared, tile);
+  } else if (first < last) {
+    MultiplyInputs<Tile, false>(in, first * kMmaStep, end, shared, tile);
   }
 }
 
