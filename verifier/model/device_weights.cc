@@ -68,7 +68,7 @@ void ForEachTensor(ModelWeights& weights, const Visit& visit) {
   visit(weights.norm);
   for (LayerWeights& layer : weights.layers) {
     AttentionWeights& attention = layer.attention;
-    for (WeightView* matrix : {&attention.q_a, &attention.kv_a, &attention.q_nope, &attention.q_pe,
+    for (WeightView* matrix : {&attention.q_a, &attention.q_nope, &attention.q_pe, &attention.kv_a,
                                &attention.w_uk, &attention.w_uv, &attention.o, &layer.router}) {
       visit(*matrix);
     }
@@ -81,15 +81,6 @@ void ForEachTensor(ModelWeights& weights, const Visit& visit) {
     for (kernels::ExpertWeights& expert : layer.experts) {
       mlp(expert);
     }
-  }
-}
-
-// They were placed one after the other: with no gap between them they are one matrix, so one product.
-void JoinQueryAndKey(AttentionWeights& attention) {
-  const WeightView &q = attention.q_a, &kv = attention.kv_a;
-  const auto bytes = static_cast<size_t>(q.rows * q.columns) * ByteSize(q.dtype);
-  if (q.rows > 0 && q.dtype == kv.dtype && static_cast<const std::byte*>(q.data) + bytes == kv.data) {
-    attention.q_and_kv_a = {q.data, q.dtype, q.rows + kv.rows, q.columns};
   }
 }
 
@@ -121,9 +112,6 @@ absl::Status MoveToDevice(ModelWeights& weights, Device& device) {
   ASSIGN_OR_RETURN(weights.memory, device.Allocate(static_cast<size_t>(plan.bytes()), "target weights"));
   RETURN_IF_ERROR(plan.CopyAll(weights.memory.As<std::byte>(), device));
   ForEachTensor(weights, [&plan](auto& tensor) { plan.Move(tensor); });
-  for (LayerWeights& layer : weights.layers) {
-    JoinQueryAndKey(layer.attention);
-  }
   RETURN_IF_ERROR(MoveExpertTables(weights, device));
   RETURN_IF_ERROR(device.Synchronize());
   weights.reader.reset();

@@ -1,6 +1,5 @@
 #include "verifier/model/mla_attention.h"
 
-#include "absl/status/statusor.h"
 #include "common/base/status_macros.h"
 
 namespace arborist::verifier {
@@ -21,56 +20,46 @@ absl::Status Rotate(const RankContext& rank, const StepBatchView& batch, float* 
                            rank.stream);
 }
 
-// What a row is compressed to.
-struct Compressed {
-  View2<float> query;  // [rows, q rank], columns 0 without q_lora
-  View2<float> key;    // [rows, latent + rope]
-};
-
-absl::StatusOr<Compressed> Compress(const RankContext& rank, const AttentionWeights& weights,
-                                    View2<const float> normed) {
-  const int64_t q_rank = rank.config.q_lora_rank, width = rank.config.latent_row();
-  const View2<float> both = Scratch::Rows(rank.scratch.compressed, normed.rows, q_rank + width);
-  const Compressed parts{.query = {both.data, both.rows, q_rank, both.columns},
-                         .key = {both.data + q_rank, both.rows, width, both.columns}};
-  if (weights.q_and_kv_a.rows > 0) {
-    RETURN_IF_ERROR(
-        rank.kernels.linear({.x = normed, .weight = weights.q_and_kv_a, .out = both}, rank.stream));
-    return parts;
-  }
-  RETURN_IF_ERROR(rank.kernels.linear({.x = normed, .weight = weights.kv_a, .out = parts.key}, rank.stream));
-  if (q_rank > 0) {
-    RETURN_IF_ERROR(
-        rank.kernels.linear({.x = normed, .weight = weights.q_a, .out = parts.query}, rank.stream));
-  }
-  return parts;
-}
-
-// Norms the query latent; each key row becomes [latent, normed | rope, rotated], once for all heads, in the
-// cache.
+// Each key row [latent, normed | rope, rotated], once for all heads.
 absl::Status AppendKeys(const RankContext& rank, const AttentionWeights& weights, const StepBatchView& batch,
-                        const Compressed& compressed, KvPlanes& planes, int layer) {
-  return rank.kernels.mla_latents({.query = compressed.query,
-                                   .query_norm = weights.q_a_norm,
-                                   .key = compressed.key,
-                                   .key_norm = weights.kv_a_norm,
-                                   .epsilon = rank.meaning.latent_epsilon,
-                                   .position = Positions(batch),
-                                   .cosine = rank.rope.cosine(),
-                                   .sine = rank.rope.sine(),
-                                   .pairing = rank.meaning.rope_pairing,
-                                   .slot = {batch.write_slot, batch.rows},
-                                   .plane = planes.latent(layer),
-                                   .plane_dtype = planes.shape().latent_type,
-                                   .slots = planes.slots()},
-                                  rank.stream);
+                        View2<const float> normed, KvPlanes& planes, int layer) {
+  const int64_t latent = rank.config.kv_lora_rank, width = rank.config.latent_row();
+  const View2<float> kv = Scratch::Rows(rank.scratch.kv, batch.rows, width);
+  RETURN_IF_ERROR(rank.kernels.linear({.x = normed, .weight = weights.kv_a, .out = kv}, rank.stream));
+  const View2<float> compressed{kv.data, kv.rows, latent, width};
+  RETURN_IF_ERROR(rank.kernels.rms_norm({.x = Const(compressed),
+                                         .weight = weights.kv_a_norm,
+                                         .out = compressed,
+                                         .epsilon = rank.meaning.latent_epsilon},
+                                        rank.stream));
+  RETURN_IF_ERROR(Rotate(rank, batch, kv.data + latent, width, width, 1));
+  const bool narrow = planes.shape().latent_type == DType::kBF16;
+  return rank.kernels.kv_append({.rows = kv.data,
+                                 .source_stride_bytes = width * static_cast<int64_t>(sizeof(float)),
+                                 .slot = {batch.write_slot, batch.rows},
+                                 .plane = planes.latent(layer),
+                                 .slots = planes.slots(),
+                                 .row_bytes = planes.plane_row_bytes()[layer],
+                                 .narrow = narrow},
+                                rank.stream);
 }
 
 // Each head's query in the space of the key rows: [W_UK^T q_nope | q_pe, rotated].
 absl::Status MakeQueries(const RankContext& rank, const AttentionWeights& weights, const StepBatchView& batch,
-                         View2<const float> source) {
+                         View2<const float> normed) {
   const int64_t latent = rank.config.kv_lora_rank, width = rank.config.latent_row();
   const int64_t nope = rank.config.qk_nope_head_dim, heads = rank.plan.heads().count;
+  View2<const float> source = normed;
+  if (rank.config.q_lora_rank > 0) {
+    const View2<float> q_latent = Scratch::Rows(rank.scratch.q_latent, batch.rows, rank.config.q_lora_rank);
+    RETURN_IF_ERROR(rank.kernels.linear({.x = normed, .weight = weights.q_a, .out = q_latent}, rank.stream));
+    RETURN_IF_ERROR(rank.kernels.rms_norm({.x = Const(q_latent),
+                                           .weight = weights.q_a_norm,
+                                           .out = q_latent,
+                                           .epsilon = rank.meaning.latent_epsilon},
+                                          rank.stream));
+    source = Const(q_latent);
+  }
   const View2<float> q_nope = Scratch::Rows(rank.scratch.q_nope, batch.rows, heads * nope);
   RETURN_IF_ERROR(rank.kernels.linear({.x = source, .weight = weights.q_nope, .out = q_nope}, rank.stream));
   float* query = rank.scratch.query;
@@ -152,10 +141,8 @@ absl::Status Project(const RankContext& rank, const AttentionWeights& weights, c
 absl::Status MlaAttention(const RankContext& rank, const AttentionWeights& weights,
                           const StepBatchView& batch, View2<const float> normed, KvPlanes& planes, int layer,
                           View2<float> out) {
-  ASSIGN_OR_RETURN(const Compressed compressed, Compress(rank, weights, normed));
-  RETURN_IF_ERROR(AppendKeys(rank, weights, batch, compressed, planes, layer));
-  RETURN_IF_ERROR(
-      MakeQueries(rank, weights, batch, compressed.query.columns > 0 ? Const(compressed.query) : normed));
+  RETURN_IF_ERROR(AppendKeys(rank, weights, batch, normed, planes, layer));
+  RETURN_IF_ERROR(MakeQueries(rank, weights, batch, normed));
   RETURN_IF_ERROR(Attend(rank, batch, planes, layer));
   return Project(rank, weights, batch, out);
 }

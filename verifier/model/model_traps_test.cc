@@ -14,10 +14,10 @@ namespace {
 
 using kernels::CpuKernels;
 using kernels::KernelSet;
-using kernels::MlaLatentsArgs;
 using kernels::MoeExpertsArgs;
 using kernels::MoeRouteArgs;
 using kernels::RmsNormArgs;
+using kernels::RopeArgs;
 
 constexpr double kNoticed = 1e-3;  // ten times the tolerance of model_golden_test
 
@@ -26,15 +26,14 @@ float routed_scaling = 1;
 int64_t hidden_size = 0;
 int moe_layers_seen = 0;
 
-absl::Status LatentsThatNormTheRotatedPart(const MlaLatentsArgs& args, StreamView stream) {
-  const int64_t latent = args.key_norm.size;
-  for (int64_t t = 0; t < args.key.rows; ++t) {
-    float* key = args.key.row(t) + latent;
-    const int64_t dim = args.key.columns - latent;
+absl::Status RopeThatNormsTheKey(const RopeArgs& args, StreamView stream) {
+  const int64_t dim = 2 * args.cosine.columns;
+  for (int64_t t = 0; args.heads == 1 && t < args.position.size; ++t) {
+    float* key = args.x + t * args.row_stride;
     const float square = std::inner_product(key, key + dim, key, 0.0f) / static_cast<float>(dim);
     std::for_each(key, key + dim, [&](float& value) { value /= std::sqrt(square + 1e-6f); });
   }
-  return CpuKernels().mla_latents(args, stream);
+  return CpuKernels().rope(args, stream);
 }
 
 float Sigmoid(float x) { return 1 / (1 + std::exp(-x)); }
@@ -171,8 +170,7 @@ std::vector<Trap> Traps() {
        {"kimi_small_latents"},
        nullptr,
        [](Interpretation& m, const ModelConfig&) { m.layer_epsilon = 1e-6f; }},
-      {"k_pe_normed", kAll, nullptr, nullptr,
-       [](KernelSet& k) { k.mla_latents = LatentsThatNormTheRotatedPart; }},
+      {"k_pe_normed", kAll, nullptr, nullptr, [](KernelSet& k) { k.rope = RopeThatNormsTheKey; }},
       {"bias_in_weights", kSigmoid, nullptr, nullptr,
        [](KernelSet& k) { k.moe_route = RouteWithBiasInTheWeights; }},
       {"bias_ignored", kSigmoid, nullptr,
