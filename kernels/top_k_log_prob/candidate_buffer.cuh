@@ -42,13 +42,16 @@ __device__ inline int32_t BlockSum(CandidateBuffer& buffer, int32_t value, int p
   return sum;
 }
 
+// Which bits of a value's key say everything: all, or for values that were bf16 the upper half.
+enum class KeyBits { kAll = 0, kUpper = 16 };
+
 // The largest upper half that k of the `count` >= k keys reach: four bits a step, each warp tries two digits.
-__device__ inline uint32_t KthUpperHalf(CandidateBuffer& buffer, int32_t count, int32_t k) {
+__device__ inline uint32_t KthUpperHalf(CandidateBuffer& buffer, int32_t count, int32_t k, KeyBits bits) {
   const auto warp = threadIdx.x / 32;
   const auto lane = threadIdx.x % 32;
   uint32_t bound = 0;
 #pragma unroll 1
-  for (int shift = 28; shift >= 0; shift -= 4) {
+  for (int shift = 28; shift >= static_cast<int>(bits); shift -= 4) {
     const uint32_t low = bound + ((2 * warp) << shift);
     const uint32_t high = bound + ((2 * warp + 1) << shift);
     int32_t reach_low = 0;
@@ -70,7 +73,8 @@ __device__ inline uint32_t KthUpperHalf(CandidateBuffer& buffer, int32_t count, 
     const unsigned enough = __ballot_sync(kAllLanes, lane < 2 * kBufferWarps && reach[lane % 16] >= k);
     bound += static_cast<uint32_t>(31 - __clz(static_cast<int>(enough))) << shift;
   }
-  return bound;
+  // The lower bits of a negative bf16's key are all ones.
+  return bits == KeyBits::kUpper && (bound & 0x80000000u) == 0 ? bound | 0xffffu : bound;
 }
 
 // The largest whole key that k keys reach, for buffers where so many tie that the lower ids must decide.
@@ -91,8 +95,8 @@ __device__ inline uint64_t KthKey(CandidateBuffer& buffer, int32_t count, int32_
 // Keeps the k largest of the buffer's `count` >= k keys (1 <= k <= 64), which differ, and of those that tie
 // with the last in value at most as many as fit. All threads call it; the new count is buffer.count. Returns
 // the smallest value that a later, higher id needs to be among the k best.
-__device__ inline float Reduce(CandidateBuffer& buffer, int32_t count, int32_t k) {
-  const uint32_t half = KthUpperHalf(buffer, count, k);
+__device__ inline float Reduce(CandidateBuffer& buffer, int32_t count, int32_t k, KeyBits bits) {
+  const uint32_t half = KthUpperHalf(buffer, count, k, bits);
   uint64_t bound = uint64_t{half} << 32;
 #pragma unroll 1
   for (int attempt = 0; attempt < 2; ++attempt) {

@@ -92,7 +92,7 @@ __device__ void Push(CandidateBuffer& buffer, const Tile& tile, uint32_t marked,
 // kBufferKept afterwards.
 template <typename Tile>
 __device__ void Offer(CandidateBuffer& buffer, const Tile& tile, int64_t first, int64_t vocabulary, int32_t k,
-                      float* threshold, int32_t* held) {
+                      KeyBits bits, float* threshold, int32_t* held) {
   const uint32_t reaching = Reaching(tile, 0, kTileSteps, first, vocabulary, *threshold);
   Push(buffer, tile, reaching, first);
   __syncthreads();
@@ -103,7 +103,7 @@ __device__ void Offer(CandidateBuffer& buffer, const Tile& tile, int64_t first, 
     return;
   }
   if (count <= CandidateBuffer::kCapacity) {
-    *threshold = Reduce(buffer, count, k);
+    *threshold = Reduce(buffer, count, k, bits);
     *held = buffer.count;
     return;
   }
@@ -120,7 +120,7 @@ __device__ void Offer(CandidateBuffer& buffer, const Tile& tile, int64_t first, 
     *held = buffer.count;
     __syncthreads();
     if (*held > kBufferKept) {
-      *threshold = Reduce(buffer, *held, k);
+      *threshold = Reduce(buffer, *held, k, bits);
       *held = buffer.count;
     }
   }

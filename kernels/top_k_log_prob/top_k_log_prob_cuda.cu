@@ -60,10 +60,11 @@ __device__ void WriteSegment(CandidateBuffer& buffer, ExpSum own, float scale, f
     warps[threadIdx.x / 32] = own;
   }
   const bool finite = __syncthreads_and(probe == 0.0f) != 0;
+  if (threadIdx.x < 32) {
+    own = threadIdx.x < kBufferWarps ? warps[threadIdx.x] : ExpSum{MinusInfinity(), 0.0f};
+    own = JoinWarp(own, scale);
+  }
   if (threadIdx.x == 0) {
-    for (int warp = 1; warp < kBufferWarps; ++warp) {
-      own = Join(own, warps[warp], scale);
-    }
     result->max = own.max;
     result->sum = own.sum;
     result->finite = finite ? 1 : 0;
@@ -83,7 +84,7 @@ __device__ float LogitMax(const TopKSegmentResult* results, int32_t segments) {
 // Some segments of one row: their candidates, and each one's sum.
 template <typename Tile, typename Element, bool kNoise>
 __device__ void SelectSegments(const Launch& launch, const Row& row, const LogitsRow<Element>& logits,
-                               TopKSegmentResult* results, int32_t begin, int32_t end,
+                               TopKSegmentResult* results, int32_t begin, int32_t end, Tile& next,
                                CandidateBuffer& buffer) {
   __shared__ ExpSum warps[kBufferWarps];
   if (threadIdx.x == 0) {
@@ -99,9 +100,8 @@ __device__ void SelectSegments(const Launch& launch, const Row& row, const Logit
   int64_t first = very_first;
   // Of a packed tile the next one's loads are under way while this one is worked on; others are too large.
   constexpr bool kAhead = sizeof(Tile) <= 64;
+  constexpr KeyBits kBits = kAhead ? KeyBits::kUpper : KeyBits::kAll;
   Tile tile;
-  Tile next;
-  next.Load(logits, first);
   for (int32_t segment = begin; segment < end; ++segment) {
     ExpSum sum = {MinusInfinity(), 0.0f};
     float probe = 0;
@@ -120,7 +120,7 @@ __device__ void SelectSegments(const Launch& launch, const Row& row, const Logit
         threshold = FirstThreshold(buffer, tile_max, row.k);
       }
       AddExp(tile, tile_max, scale, &sum);
-      Offer(buffer, tile, first, logits.vocabulary, row.k, &threshold, &held);
+      Offer(buffer, tile, first, logits.vocabulary, row.k, kBits, &threshold, &held);
       if (!kAhead && first + kTileIds < last) {
         next.Load(logits, first + kTileIds);
       }
@@ -128,7 +128,7 @@ __device__ void SelectSegments(const Launch& launch, const Row& row, const Logit
     WriteSegment(buffer, sum, scale, probe, warps, &results[segment]);
   }
   if (held > kWorthReducing) {
-    Reduce(buffer, held, row.k);
+    Reduce(buffer, held, row.k, kBits);
     held = buffer.count;
   }
   for (auto i = static_cast<int32_t>(threadIdx.x); i < held; i += kThreads) {
@@ -173,19 +173,26 @@ template <typename Tile, typename Element, bool kNoise>
 __global__ void __launch_bounds__(kThreads, kNoise ? 2 : 3) TopKSelect(Launch launch) {
   __shared__ CandidateBuffer buffer;
   const int64_t at = blockIdx.x;
+  const auto begin = static_cast<int32_t>(blockIdx.y) * launch.segments_a_block;
+  const int32_t end = min(begin + launch.segments_a_block, launch.segments);
+  const LogitsRow<Element> logits(launch.args.logits, at);
+  Tile first;
+  if constexpr (!kNoise) {
+    first.Load(logits, begin * kTopKSegment);  // under way while the row's parameters are read
+  }
   const Row row = RowOf(launch, at);
   const bool noise = row.params.temperature > 0;
   if (row.k == 0 || (kNoise && !noise)) {
     return;
   }
-  const auto begin = static_cast<int32_t>(blockIdx.y) * launch.segments_a_block;
-  const int32_t end = min(begin + launch.segments_a_block, launch.segments);
+  if constexpr (kNoise) {
+    first.Load(logits, begin * kTopKSegment);
+  }
   TopKSegmentResult* results = launch.results + at * launch.segments;
-  const LogitsRow<Element> logits(launch.args.logits, at);
   if (noise && !kNoise) {
     MaxOfSegments(logits, results, begin, end);
   } else {
-    SelectSegments<Tile, Element, kNoise>(launch, row, logits, results, begin, end, buffer);
+    SelectSegments<Tile, Element, kNoise>(launch, row, logits, results, begin, end, first, buffer);
   }
 }
 
@@ -197,7 +204,7 @@ struct Segments {
 
 // Brings the row's k best into the buffer, and perhaps some more; returns how many.
 __device__ int32_t MergeCandidates(const TopKSegmentResult* results, const Segments& segments, int32_t count,
-                                   int32_t k, CandidateBuffer& buffer) {
+                                   int32_t k, KeyBits bits, CandidateBuffer& buffer) {
   int32_t held = 0;
   for (int32_t next = 0; next < count;) {
     const int32_t from = next;
@@ -205,18 +212,22 @@ __device__ int32_t MergeCandidates(const TopKSegmentResult* results, const Segme
     while (next < count && held + added + segments.candidates[next] <= CandidateBuffer::kCapacity) {
       added += segments.candidates[next++];
     }
+    // A warp a segment.
     int32_t at = held;
     for (int32_t segment = from; segment < next; ++segment) {
       const int32_t candidates = segments.candidates[segment];
-      for (auto i = static_cast<int32_t>(threadIdx.x); i < candidates; i += kThreads) {
-        buffer.key[at + i] = results[segment].candidate[i];
+      if (segment % kBufferWarps == static_cast<int32_t>(threadIdx.x / 32)) {
+#pragma unroll 4
+        for (auto i = static_cast<int32_t>(threadIdx.x % 32); i < candidates; i += 32) {
+          buffer.key[at + i] = results[segment].candidate[i];
+        }
       }
       at += candidates;
     }
     __syncthreads();
     held = at;
     if (next < count || held > kWorthReducing) {
-      Reduce(buffer, held, k);
+      Reduce(buffer, held, k, bits);
       held = buffer.count;
     }
   }
@@ -252,7 +263,9 @@ __global__ void __launch_bounds__(kThreads) TopKMerge(Launch launch) {
     }
     return;
   }
-  const int32_t held = MergeCandidates(results, segments, launch.segments, row.k, buffer);
+  const bool narrow = launch.args.logits.dtype == DType::kBF16 && !(row.params.temperature > 0);
+  const KeyBits bits = narrow ? KeyBits::kUpper : KeyBits::kAll;
+  const int32_t held = MergeCandidates(results, segments, launch.segments, row.k, bits, buffer);
   for (int32_t own = thread; own < held; own += kThreads) {
     int rank = 0;
     for (int32_t i = 0; i < held; ++i) {

@@ -1,7 +1,6 @@
 #include <cuda_runtime.h>
 
 #include <cfloat>
-#include <cmath>
 #include <cstdint>
 
 #include "common/base/status_macros.h"
@@ -12,186 +11,171 @@ namespace arborist::kernels::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-static_assert(kThreads > kTreeBuildMaxBudget);  // one a node at the end
 constexpr unsigned kAllLanes = 0xffffffffu;
 
-// A candidate is named by where its log-probability stands in shared memory, rows of k + 1 (the last one
-// -infinity, so that a row ends by itself), and its row above that.
-constexpr int32_t kRowShift = 16;
-__device__ int32_t PlaceOf(int32_t candidate) { return candidate & 0xffff; }
-__device__ int32_t RowOf(int32_t candidate) { return candidate >> kRowShift; }
-
-// The two that a popped entry makes room for: -infinity where there is none.
-struct Successors {
-  double sibling;
-  double child;
-};
-
-// What is known of a stream's nodes, in shared memory. Every node has at most one child that waits to be
-// popped, so the frontier is an array by parent: slot p holds the next child of node p. Its successors are
-// worked out when it begins to wait, so that a pop is one reduction and one look-up.
-struct Nodes {
-  Successors successors[kTreeBuildMaxBudget + 1];  // of the waiting child
-  double waiting_score[kTreeBuildMaxBudget + 1];
-  int32_t waiting[kTreeBuildMaxBudget + 1];  // the waiting child
+// What the builder knows of a stream, in shared memory. Every node has at most one child that waits to be
+// popped, so the frontier is an array by parent: slot p holds the next child of node p.
+struct Frontier {
+  double score[kTreeBuildMaxBudget + 1];     // of the waiting child
+  int32_t waiting[kTreeBuildMaxBudget + 1];  // its rank, and its row of the candidates above that
   int32_t parent[kTreeBuildMaxBudget + 1];   // of each node
-  int32_t own[kTreeBuildMaxBudget + 1];      // each node's candidate
-  double score[kTreeBuildMaxBudget + 1];     // each node's
-  float least[kThreads / 32];
+  int32_t own[kTreeBuildMaxBudget + 1];      // rank and row of each node
+  float out_score[kTreeBuildMaxBudget + 1];
 };
 
-// Whether slot a's waiting child is popped before slot b's: the larger score, then the lexicographically
-// smaller path of ranks.
-__device__ bool ComesFirst(const Nodes& nodes, int32_t a, int32_t b) {
-  if (nodes.waiting_score[a] != nodes.waiting_score[b]) {
-    return nodes.waiting_score[a] > nodes.waiting_score[b];
-  }
-  int32_t child_a = nodes.waiting[a];
-  int32_t child_b = nodes.waiting[b];
+__device__ int32_t Pack(int32_t rank, int32_t row) { return row << 8 | rank; }
+__device__ int32_t RankOf(int32_t packed) { return packed & 0xff; }
+__device__ int32_t RowOf(int32_t packed) { return packed >> 8; }
+
+// Larger for larger doubles, the zeros equal, never 0.
+__device__ uint64_t OrderKey(double value) {
+  const auto bits = static_cast<uint64_t>(__double_as_longlong(value + 0.0));
+  return (bits >> 63) != 0 ? ~bits : bits | (uint64_t{1} << 63);
+}
+
+// Whether the path of ranks of slot a's waiting child is lexicographically smaller than that of slot b's.
+__device__ bool ComesFirst(const Frontier& tree, int32_t a, int32_t b) {
+  int32_t child_a = tree.waiting[a];
+  int32_t child_b = tree.waiting[b];
   const bool shallower = RowOf(child_a) < RowOf(child_b);
   while (RowOf(child_a) > RowOf(child_b)) {
-    child_a = nodes.own[a];
-    a = nodes.parent[a];
+    child_a = tree.own[a];
+    a = tree.parent[a];
   }
   while (RowOf(child_b) > RowOf(child_a)) {
-    child_b = nodes.own[b];
-    b = nodes.parent[b];
+    child_b = tree.own[b];
+    b = tree.parent[b];
   }
   if (a == b && child_a == child_b) {
     return shallower;  // a prefix comes first
   }
   while (a != b) {
-    child_a = nodes.own[a];
-    a = nodes.parent[a];
-    child_b = nodes.own[b];
-    b = nodes.parent[b];
+    child_a = tree.own[a];
+    a = tree.parent[a];
+    child_b = tree.own[b];
+    b = tree.parent[b];
   }
-  return PlaceOf(child_a) < PlaceOf(child_b);  // of one row
+  return RankOf(child_a) < RankOf(child_b);
 }
 
-// Scores are <= 0, so the upper half of the bits without the sign falls as the score rises; infinity is last.
-constexpr uint32_t kNobody = 0x7ff00000u;
-__device__ uint32_t Depth(double score) { return static_cast<uint32_t>(__double2hiint(score)) & 0x7fffffffu; }
-
-// Writes what the slot's new waiting child is and makes room for.
-__device__ void Wait(Nodes& nodes, const double* log_prob, int32_t row_step, int32_t slot, int32_t candidate,
-                     double score) {
-  const double* own = log_prob + PlaceOf(candidate);
-  const double child = log_prob[PlaceOf((RowOf(candidate) + 1) * row_step)];
-  nodes.waiting[slot] = candidate;
-  nodes.waiting_score[slot] = score;
-  nodes.successors[slot] = {(score - own[0]) + own[1], score + child};
-}
-
-// One warp. Returns the nodes, root included. Lane l keeps how deep the scores of slots l, l + 32, ... are.
+// One lane's share of the frontier: slots lane, lane + 32, ... as keys; 0 where nobody waits.
 template <int kSlots>
-__device__ int32_t Build(const TreeBuildParams& params, const double* log_prob, Nodes& nodes) {
-  const auto lane = static_cast<int32_t>(threadIdx.x);
-  const int32_t row_step = (1 << kRowShift) + params.k + 1;
-  uint32_t depth[kSlots];
-  for (int j = 0; j < kSlots; ++j) {
-    depth[j] = lane == 0 && j == 0 ? Depth(log_prob[0]) : kNobody;
-  }
-  if (lane == 0) {
-    Wait(nodes, log_prob, row_step, 0, 0, log_prob[0]);
-  }
-  int32_t count = 1;
-  while (count <= params.budget) {
-    uint32_t least = depth[0];
-    for (int j = 1; j < kSlots; ++j) {
-      least = min(least, depth[j]);
+class Keys {
+ public:
+  // The slot to pop next, the same in all lanes; -1 when nobody waits.
+  __device__ int32_t Best(const Frontier& tree) const {
+    uint32_t high = 0;
+    for (int j = 0; j < kSlots; ++j) {
+      high = max(high, high_[j]);
     }
-    least = __reduce_min_sync(kAllLanes, least);
-    if (least >= kNobody) {
-      break;
+    high = __reduce_max_sync(kAllLanes, high);
+    if (high == 0) {
+      return -1;
     }
     unsigned equal[kSlots];
-    unsigned seen = 0;
-    unsigned twice = 0;
+    int count = 0;
     int32_t slot = 0;
-    for (int j = 0; j < kSlots; ++j) {
-      equal[j] = __ballot_sync(kAllLanes, depth[j] == least);
-      twice |= (seen != 0 ? equal[j] : 0) | (equal[j] & (equal[j] - 1));
-      seen |= equal[j];
-      slot = equal[j] != 0 ? 32 * j + 31 - __clz(static_cast<int>(equal[j])) : slot;
+    for (int j = kSlots - 1; j >= 0; --j) {
+      equal[j] = __ballot_sync(kAllLanes, high_[j] == high);
+      count += __popc(equal[j]);
+      slot = equal[j] != 0 ? 32 * j + __ffs(static_cast<int>(equal[j])) - 1 : slot;
     }
-    __syncwarp();  // what lanes 0 and 1 wrote is there
-    if (twice != 0) {
-      slot = -1;
-      for (int j = 0; j < kSlots; ++j) {
-        for (unsigned left = equal[j]; left != 0; left &= left - 1) {
-          const int32_t other = 32 * j + __ffs(static_cast<int>(left)) - 1;
-          slot = slot < 0 || ComesFirst(nodes, other, slot) ? other : slot;
-        }
+    return count == 1 ? slot : BestOfEqualHalves(tree, high);
+  }
+
+  __device__ void Set(int32_t slot, uint64_t key, int32_t lane) {
+    for (int j = 0; j < kSlots; ++j) {
+      if (slot == lane + 32 * j) {
+        high_[j] = static_cast<uint32_t>(key >> 32);
+        low_[j] = static_cast<uint32_t>(key);
       }
     }
-    const Successors next = nodes.successors[slot];
-    const int32_t popped = nodes.waiting[slot];
-    const double score = nodes.waiting_score[slot];
-    const int32_t node = count++;
+  }
+
+ private:
+  __device__ int32_t BestOfEqualHalves(const Frontier& tree, uint32_t high) const {
+    uint32_t low = 0;
     for (int j = 0; j < kSlots; ++j) {
-      depth[j] = slot == lane + 32 * j   ? Depth(next.sibling)
-                 : node == lane + 32 * j ? Depth(next.child)
-                                         : depth[j];
+      low = high_[j] == high ? max(low, low_[j]) : low;
     }
-    __syncwarp();  // all lanes have read the slot
+    low = __reduce_max_sync(kAllLanes, low);
+    int32_t best = -1;
+    for (int j = 0; j < kSlots; ++j) {
+      unsigned equal = __ballot_sync(kAllLanes, high_[j] == high && low_[j] == low);
+      for (; equal != 0; equal &= equal - 1) {
+        const int32_t slot = 32 * j + __ffs(static_cast<int>(equal)) - 1;
+        best = best < 0 || ComesFirst(tree, slot, best) ? slot : best;
+      }
+    }
+    return best;
+  }
+
+  uint32_t high_[kSlots] = {};
+  uint32_t low_[kSlots] = {};
+};
+
+// One warp. Returns the nodes, root included.
+template <int kSlots>
+__device__ int32_t Build(const TreeBuildParams& params, const double* log_prob, Frontier& tree) {
+  const auto lane = static_cast<int32_t>(threadIdx.x);
+  Keys<kSlots> keys;
+  float before = 0;
+  int32_t nodes = 1;
+  if (params.depths > 0) {
+    keys.Set(0, OrderKey(log_prob[0]), lane);
     if (lane == 0) {
-      nodes.parent[node] = slot;
-      nodes.own[node] = popped;
-      nodes.score[node] = score;
-    }
-    if (lane < 2) {
-      const bool child = lane == 1;
-      Wait(nodes, log_prob, row_step, child ? node : slot,
-           child ? (RowOf(popped) + 1) * row_step : popped + 1, child ? next.child : next.sibling);
+      tree.score[0] = log_prob[0];
+      tree.waiting[0] = Pack(0, 0);
     }
   }
   __syncwarp();
-  return count;
+  while (nodes <= params.budget) {
+    const int32_t slot = keys.Best(tree);
+    if (slot < 0) {
+      break;
+    }
+    const int32_t node = nodes++;
+    const double score = tree.score[slot];
+    const int32_t waiting = tree.waiting[slot];
+    const int32_t rank = RankOf(waiting);
+    const int32_t row = RowOf(waiting);
+    const double* own = log_prob + row * params.k + rank;
+    const bool sibling = rank + 1 < params.k;
+    const bool child = row + 1 < params.depths;
+    const double sibling_score = sibling ? (score - own[0]) + own[1] : 0;
+    const double child_score = child ? score + log_prob[(row + 1) * params.k] : 0;
+    const auto rounded = static_cast<float>(score < -double{FLT_MAX} ? -double{FLT_MAX} : score);
+    before = before < rounded ? before : rounded;
+    keys.Set(slot, sibling ? OrderKey(sibling_score) : 0, lane);
+    keys.Set(node, child ? OrderKey(child_score) : 0, lane);
+    __syncwarp();  // every lane has read the slot
+    if (lane == 0) {
+      tree.score[slot] = sibling_score;
+      tree.waiting[slot] = Pack(rank + 1, row);
+      tree.score[node] = child_score;
+      tree.waiting[node] = Pack(0, row + 1);
+      tree.parent[node] = slot;
+      tree.own[node] = waiting;
+      tree.out_score[node] = before;
+    }
+    __syncwarp();
+  }
+  return nodes;
 }
 
-// The score of the thread's node as a float, not above any node before; all threads call it, one a node.
-__device__ float CappedScore(Nodes& nodes, int32_t count) {
-  const auto node = static_cast<int32_t>(threadIdx.x);
-  float least = 0;
-  if (node > 0 && node < count) {
-    const double score = nodes.score[node];
-    least = static_cast<float>(score < -double{FLT_MAX} ? -double{FLT_MAX} : score);
-  }
-  for (unsigned offset = 1; offset < 32; offset *= 2) {
-    const float before = __shfl_up_sync(kAllLanes, least, offset);
-    least = threadIdx.x % 32 >= offset ? fminf(least, before) : least;
-  }
-  if (threadIdx.x % 32 == 31) {
-    nodes.least[threadIdx.x / 32] = least;
-  }
-  __syncthreads();
-  for (unsigned warp = 0; warp < threadIdx.x / 32; ++warp) {
-    least = fminf(least, nodes.least[warp]);
-  }
-  return least;
-}
-
-// Lays the stream's log-probabilities out as doubles; whether all are finite, <= 0 and not increasing.
+// Copies the stream's log-probabilities as doubles; whether all are finite, <= 0 and not increasing.
 __device__ bool Load(const TreeBuildArgs& args, const TreeBuildParams& params, int64_t first_row,
                      double* log_prob) {
   bool good = true;
   const auto warp = static_cast<int32_t>(threadIdx.x / 32);
   const auto lane = static_cast<int32_t>(threadIdx.x % 32);
-  const double none = -static_cast<double>(INFINITY);
-  // One row more, so that the last one has no children.
-  for (int32_t depth = warp; depth <= params.depths; depth += kThreads / 32) {
+  for (int32_t depth = warp; depth < params.depths; depth += kThreads / 32) {
     const float* row = args.log_prob.row(first_row + depth);
-    double* to = log_prob + depth * (params.k + 1);
-    for (int32_t rank = lane; rank <= params.k; rank += 32) {
-      if (depth == params.depths || rank == params.k) {
-        to[rank] = none;
-        continue;
-      }
+    for (int32_t rank = lane; rank < params.k; rank += 32) {
       const float value = row[rank];
       const float elder = rank > 0 ? row[rank - 1] : 0.0f;
-      good &= value <= elder && value >= -FLT_MAX;   // false for a NaN
-      to[rank] = static_cast<double>(value + 0.0f);  // -0 becomes +0
+      good &= value <= elder && value >= -FLT_MAX;  // false for a NaN
+      log_prob[depth * params.k + rank] = static_cast<double>(value);
     }
   }
   return good;
@@ -200,9 +184,8 @@ __device__ bool Load(const TreeBuildArgs& args, const TreeBuildParams& params, i
 // One block a stream: all warps load, the first one builds, all write.
 template <int kSlots>
 __global__ void __launch_bounds__(kThreads) TreeBuildKernel(TreeBuildArgs args, int32_t max_depths) {
-  extern __shared__ double
-      log_prob[];  // [depths + 2, k + 1]: the last row is read, but what it says never counts
-  __shared__ Nodes nodes;
+  extern __shared__ double log_prob[];  // [depths, k]
+  __shared__ Frontier tree;
   __shared__ int32_t built;
   const int64_t stream = blockIdx.x;
   const int64_t first_row = stream * max_depths;
@@ -212,38 +195,40 @@ __global__ void __launch_bounds__(kThreads) TreeBuildKernel(TreeBuildArgs args, 
                         params.depths <= max_depths && params.k >= (params.depths > 0 ? 1 : 0) &&
                         params.k <= args.token.columns;
   const bool good = __syncthreads_and(in_range && Load(args, params, first_row, log_prob)) != 0;
-  int32_t count = 1;
+  int32_t nodes = 1;
   if (good && params.budget > 0) {
     if (threadIdx.x < 32) {
-      count = Build<kSlots>(params, log_prob, nodes);
+      nodes = Build<kSlots>(params, log_prob, tree);
       if (threadIdx.x == 0) {
-        built = count;
+        built = nodes;
       }
     }
     __syncthreads();
-    count = built;
+    nodes = built;
   }
-  const float score = CappedScore(nodes, count);
-  const auto node = static_cast<int32_t>(threadIdx.x);
-  if (node == 0) {
-    args.out_token.row(stream)[0] = params.root;
-    args.out_parent.row(stream)[0] = -1;
-    args.out_score.row(stream)[0] = 0;
-    args.out_nodes[stream] = count;
-    args.error[stream] = good ? 0 : 1;
-  } else if (node < count) {
-    const int32_t own = nodes.own[node];
-    args.out_token.row(stream)[node] =
-        args.token.row(first_row + RowOf(own))[PlaceOf(own) - RowOf(own) * (params.k + 1)];
-    args.out_parent.row(stream)[node] = nodes.parent[node];
-    args.out_score.row(stream)[node] = score;
+  TokenId* out_token = args.out_token.row(stream);
+  int32_t* out_parent = args.out_parent.row(stream);
+  float* out_score = args.out_score.row(stream);
+  for (auto node = static_cast<int32_t>(threadIdx.x); node < nodes; node += kThreads) {
+    if (node == 0) {
+      out_token[0] = params.root;
+      out_parent[0] = -1;
+      out_score[0] = 0;
+      args.out_nodes[stream] = nodes;
+      args.error[stream] = good ? 0 : 1;
+    } else {
+      const int32_t own = tree.own[node];
+      out_token[node] = args.token.row(first_row + RowOf(own))[RankOf(own)];
+      out_parent[node] = tree.parent[node];
+      out_score[node] = tree.out_score[node];
+    }
   }
 }
 
 template <int kSlots>
 absl::Status Launch(const TreeBuildArgs& args, StreamView stream) {
   const int64_t depths = args.token.rows / args.params.size;
-  const size_t shared = static_cast<size_t>((depths + 2) * (args.token.columns + 1)) * sizeof(double);
+  const size_t shared = static_cast<size_t>(depths * args.token.columns) * sizeof(double);
   TreeBuildKernel<kSlots>
       <<<static_cast<unsigned>(args.params.size), kThreads, shared,
          static_cast<cudaStream_t>(stream.cuda_stream)>>>(args, static_cast<int32_t>(depths));
