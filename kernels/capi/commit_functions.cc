@@ -4,6 +4,7 @@
 #include "common/base/status_macros.h"
 #include "kernels/accepted_moves/accepted_moves.h"
 #include "kernels/capi/arborist_kernels.h"
+#include "kernels/capi/convert.h"
 #include "kernels/capi/report.h"
 #include "kernels/kv_compact/kv_compact.h"
 #include "kernels/tree_accept/tree_accept.h"
@@ -12,8 +13,6 @@ namespace arborist::kernels::capi {
 namespace {
 
 static_assert(ARBORIST_MAX_PLANES == kMaxCompactPlanes);
-
-StreamView OnStream(void* stream) { return {.threads = nullptr, .cuda_stream = stream}; }
 
 absl::Status RunTreeAccept(const arborist_tree_accept_args& args, void* stream) {
   RETURN_IF_ERROR(CheckSizes({{"trees", args.trees, 0, kMaxRows}, {"rows", args.rows, 0, kMaxRows}}));

@@ -2,7 +2,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "kernels/capi/arborist_kernels.h"
-#include "kernels/capi/dtype.h"
+#include "kernels/capi/convert.h"
 #include "kernels/capi/report.h"
 #include "kernels/sample_target/sampling_rule.h"
 #include "kernels/top_k_log_prob/top_k_log_prob.h"
@@ -59,7 +59,7 @@ absl::Status RunTopKLogProb(const arborist_top_k_log_prob_args& args, void* stre
       .token = {reinterpret_cast<TokenId*>(args.token), rows, args.max_k, args.max_k},
       .log_prob = {args.log_prob, rows, args.max_k, args.max_k},
       .scratch = {static_cast<std::byte*>(args.scratch), static_cast<int64_t>(args.scratch_bytes)}};
-  return rows == 0 ? absl::OkStatus() : cuda::TopKLogProb(own, {.threads = nullptr, .cuda_stream = stream});
+  return rows == 0 ? absl::OkStatus() : cuda::TopKLogProb(own, OnStream(stream));
 }
 
 // Checks what the host knows, and gives our form of the args.
@@ -90,8 +90,7 @@ absl::StatusOr<TreeBuildArgs> ToTreeBuild(const arborist_tree_build_args& args) 
 absl::Status RunTreeBuild(const arborist_tree_build_args& args, void* stream) {
   ASSIGN_OR_RETURN(const TreeBuildArgs own, ToTreeBuild(args));
   RETURN_IF_ERROR(CheckDevice());
-  return args.streams == 0 ? absl::OkStatus()
-                           : cuda::TreeBuild(own, {.threads = nullptr, .cuda_stream = stream});
+  return args.streams == 0 ? absl::OkStatus() : cuda::TreeBuild(own, OnStream(stream));
 }
 
 absl::Status RunTreeBuildHost(const arborist_tree_build_args& args) {

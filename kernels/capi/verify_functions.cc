@@ -4,7 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "kernels/capi/arborist_kernels.h"
-#include "kernels/capi/dtype.h"
+#include "kernels/capi/convert.h"
 #include "kernels/capi/report.h"
 #include "kernels/sample_target/sample_target.h"
 #include "kernels/sample_target/sampling_rule.h"
@@ -23,8 +23,6 @@ static_assert(offsetof(arborist_sampling_params, top_p) == offsetof(SamplingPara
 static_assert(offsetof(arborist_sampling_params, min_p) == offsetof(SamplingParams, min_p));
 static_assert(offsetof(arborist_sampling_params, seed) == offsetof(SamplingParams, seed));
 static_assert(offsetof(arborist_sampling_params, sample_index) == offsetof(SamplingParams, sample_index));
-
-StreamView OnStream(void* stream) { return {.threads = nullptr, .cuda_stream = stream}; }
 
 absl::Status CheckPageRows(int32_t page_rows) {
   if (page_rows == kPageRows || page_rows == 1) {

@@ -4,9 +4,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "common/tensor/dtype.h"
+#include "common/threads/thread_pool.h"
 #include "kernels/capi/arborist_kernels.h"
 
+// From the C library's types to ours.
 namespace arborist::kernels::capi {
+
+inline StreamView OnStream(void* stream) { return {.threads = nullptr, .cuda_stream = stream}; }
 
 inline absl::Status CheckDType(absl::string_view field, int32_t dtype) {
   if (dtype == ARBORIST_F32 || dtype == ARBORIST_BF16) {
