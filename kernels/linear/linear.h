@@ -14,8 +14,8 @@ namespace arborist::kernels {
 // rows, tiles or threads.
 //
 // That is the CPU's definition. On CUDA the order is another one, fixed by the weight's shape alone, and x is
-// rounded to bf16 (to nearest even) before it meets bf16 weights; sums are fp32. A result still depends on the
-// two vectors alone (dense_cuda.h).
+// rounded to bf16 (to nearest even) before it meets bf16 weights; sums are fp32. A result still depends on
+// the two vectors alone (dense_cuda.h).
 
 // Column parallel: out[t, n] = dot(x[t, :], weight[n, :]).
 struct LinearArgs {

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/testing/compare.h"
 #include "kernels/tree_attention_mla/cuda_case.h"
-#include "kernels/tree_attention_mla/tree_story.h"
+#include "kernels/tree_attention_mla/testing/tree_story.h"
 
 namespace arborist::kernels {
 namespace {

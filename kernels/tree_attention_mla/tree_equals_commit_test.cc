@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "kernels/simd/isa.h"
-#include "kernels/tree_attention_mla/tree_story.h"
+#include "kernels/tree_attention_mla/testing/tree_story.h"
 
 namespace arborist::kernels {
 namespace {
