@@ -16,9 +16,9 @@ namespace arborist::kernels {
 // (tests/golden/README.md says where the rule is from). Query head h uses key/value head h / (heads /
 // kv_heads).
 //
-// Softmax in the order context then block, ascending, in chunks of 64, each reduced and then merged in
-// ascending order as in tree_attention_mla. The CPU counts chunks over the query's visible keys; CUDA over
-// the rows of the stream's context from its first, then the block as a chunk of its own. Either way a query
+// Softmax in the order context then block, ascending, in chunks, each reduced and then merged in ascending
+// order as in tree_attention_mla. The CPU's chunks are 64 of the query's visible keys; CUDA's are a number
+// that head_dim decides (split_layout.h) of the list of all context rows and block rows. Either way a query
 // depends on its own stream alone: not on other streams, their number, or where rows lie in the planes.
 inline constexpr int64_t kMaxGqaHeadDim = 256;
 inline constexpr int64_t kMaxGqaBlock = 64;

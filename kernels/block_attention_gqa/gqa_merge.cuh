@@ -6,9 +6,9 @@ namespace arborist::kernels::cuda {
 namespace {
 
 // The parts of a tile in ascending order, by the thread block that arrived last.
-__device__ void Merge(const Params& p, const Tile& tile, float* memory) {
-  const int padded = static_cast<int>(p.layout.padded_dim), dim = static_cast<int>(p.args.query.columns);
-  const int chunks = tile.chunks(), lane = threadIdx.x % 32;
+__device__ void Merge(const Params& p, const Tile& tile, int chunks, float* memory) {
+  const int padded = p.padded, dim = p.dim;
+  const int lane = threadIdx.x % 32;
   const int step = static_cast<int>(p.layout.max_chunks);
   float* weight = memory;                          // [query, chunk]: max, then weight
   float* part_sum = memory + kTileQueries * step;  // [query, chunk]

@@ -16,18 +16,16 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / 32;
 constexpr int kTileQueries = gqa::kTileQueries;
-constexpr int kChunkKeys = gqa::kChunkKeys;
-static_assert(kThreads % kChunkKeys == 0 && kTileQueries % (kThreads / kChunkKeys) == 0);
 // Floats from a key's weights to the next's: whole float4s, in other banks.
 constexpr int kWeightStep = kTileQueries + 4;
 
 // Floats from the start of shared memory; the queries come first.
 struct SharedLayout {
-  int score = 0;   // [query, key]
-  int weight = 0;  // [key, query]
+  int score = 0;  // [query, key]
   int keys = 0;
   int values = 0;
-  int sums = 0;  // [range, query, column]
+  int weight = 0;  // [key, query]
+  int sums = 0;    // [range, query, column]
   int64_t floats = 0;
 };
 
@@ -35,6 +33,10 @@ struct Params {
   BlockAttentionGqaArgs args;
   gqa::SplitLayout layout;
   SharedLayout shared;
+  int block = 0;
+  int tiles = 0;  // of a key head
+  int dim = 0;
+  int padded = 0;      // dim in whole float4s
   int group = 0;       // query heads of a key head
   int key_step = 0;    // floats from a key to the next in shared memory
   int key_ranges = 0;  // of a chunk, summed apart
@@ -66,22 +68,22 @@ struct Tile {
 
   __device__ explicit Tile(const Params& p)
       : stream(blockIdx.z),
-        kv_head(static_cast<int>(blockIdx.y / p.layout.tiles)),
-        first(static_cast<int>(blockIdx.y % p.layout.tiles) * kTileQueries),
-        count(min(kTileQueries, p.group * static_cast<int>(p.args.block) - first)),
-        index((stream * p.layout.kv_heads + kv_head) * p.layout.tiles + blockIdx.y % p.layout.tiles) {
+        kv_head(static_cast<int>(blockIdx.y) / p.tiles),
+        first(static_cast<int>(blockIdx.y) % p.tiles * kTileQueries),
+        count(min(kTileQueries, p.group * p.block - first)),
+        index(stream * gridDim.y + blockIdx.y) {
     const int64_t plane = p.args.plane_rows;
     context_first = min(max(int64_t{p.args.context_first.data[stream]}, int64_t{0}), plane);
     const int64_t most = min(p.args.max_context, plane - context_first);
     context = static_cast<int>(min(max(int64_t{p.args.context_rows.data[stream]}, int64_t{0}), most));
   }
   __device__ int64_t row(const Params& p, int query) const {
-    return stream * p.args.block + (first + query) / p.group;
+    return stream * p.block + (first + query) / p.group;
   }
   __device__ int head(const Params& p, int query) const {
     return kv_head * p.group + (first + query) % p.group;
   }
-  __device__ int chunks() const { return (context + kChunkKeys - 1) / kChunkKeys + 1; }
+  __device__ int keys(const Params& p) const { return context + p.block; }
   __device__ float* part(const Params& p, int chunk) const {
     return p.parts + (index * p.layout.max_chunks + chunk) * p.layout.part_floats();
   }

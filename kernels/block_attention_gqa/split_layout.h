@@ -7,11 +7,15 @@
 #include "kernels/block_attention_gqa/block_attention_gqa.h"
 
 // How the CUDA version cuts its work: a tile is up to 16 of the queries (row-major by block row, then head of
-// the group) that read one key head in one stream; a chunk is 64 context rows, or the block.
+// the group) that read one key head in one stream; a chunk is a fixed number of neighbouring keys of the list
+// that the stream's context rows and its block make.
 namespace arborist::kernels::gqa {
 
 inline constexpr int kTileQueries = 16;
-inline constexpr int kChunkKeys = 64;
+
+// Keys of a chunk: as many as fit shared memory beside their values. A function of head_dim alone, since it
+// is part of the result's bits.
+constexpr int ChunkKeys(int64_t head_dim) { return head_dim <= 32 ? 256 : head_dim <= 64 ? 128 : 64; }
 
 // Scratch: a partial result a (tile, chunk); at its very end an arrival counter a tile, so that a call with
 // fewer streams has its counters among those of a call with more.
@@ -19,8 +23,9 @@ struct SplitLayout {
   int64_t streams = 0;
   int64_t kv_heads = 0;
   int64_t tiles = 0;       // of a key head in a stream
-  int64_t max_chunks = 0;  // of a tile, the block's included
+  int64_t max_chunks = 0;  // of a tile
   int64_t padded_dim = 0;  // head_dim in whole float4s
+  int chunk_keys = 0;
 
   constexpr int64_t all_tiles() const { return streams * kv_heads * tiles; }
   // Accumulated values, then the greatest score and the sum of each query.
@@ -36,11 +41,13 @@ inline SplitLayout SplitLayoutOf(const BlockAttentionGqaArgs& args) {
   const int64_t kv_heads = std::max<int64_t>(args.block_key.heads, 1),
                 block = std::max<int64_t>(args.block, 1);
   const int64_t queries = args.query.heads / kv_heads * block;
+  const int chunk_keys = ChunkKeys(args.query.columns);
   return {.streams = args.query.rows / block,
           .kv_heads = kv_heads,
           .tiles = (queries + kTileQueries - 1) / kTileQueries,
-          .max_chunks = (args.max_context + kChunkKeys - 1) / kChunkKeys + 1,
-          .padded_dim = (args.query.columns + 3) / 4 * 4};
+          .max_chunks = (args.max_context + block + chunk_keys - 1) / chunk_keys,
+          .padded_dim = (args.query.columns + 3) / 4 * 4,
+          .chunk_keys = chunk_keys};
 }
 
 }  // namespace arborist::kernels::gqa
