@@ -1,5 +1,5 @@
 /* Arborist's tree speculation kernels as a C library: for engines that keep their own scheduler, cache and
- * slot table. C99; links nothing but CUDA's driver. README.md beside this file has an example.
+ * slot table. C99; README.md beside this file says how to install it, and has examples.
  *
  * One round of a batch of sequences, every step on the device:
  *   top_k_log_prob   draft logits                -> candidates of each depth
@@ -92,8 +92,7 @@ typedef struct arborist_top_k_params {
 } arborist_top_k_params;
 
 typedef struct arborist_top_k_log_prob_args {
-  const void*
-      logits; /* [streams, max_depths, vocabulary], finite; rows aligned to 16 bytes are read fastest */
+  const void* logits; /* [streams, max_depths, vocabulary], finite; fastest with rows aligned to 16 bytes */
   int32_t logits_dtype;
   int64_t streams;
   int64_t max_depths;                  /* 0..63 */
@@ -203,7 +202,7 @@ typedef struct arborist_tree_attention_mla_args {
   const int32_t* prefix_blocks; /* [rows] */
   const int32_t* tail_slot;     /* [rows, 127] */
   const int32_t* tail_count;    /* [rows] */
-  float* out;                   /* [rows, heads, latent] */
+  float* out;                   /* [rows, heads, latent], 16-byte aligned */
   void* scratch;                /* 256-byte aligned */
   size_t scratch_bytes;
 } arborist_tree_attention_mla_args;
@@ -263,16 +262,17 @@ typedef struct arborist_tree_accept_args {
   const int32_t* parent;     /* [rows] */
   const int32_t* chosen;     /* [rows] */
   int32_t* path;        /* out [rows]: from tree_begin[i], path_length[i] indices inside the tree, 0 first */
-  int32_t* path_length; /* out [trees] accepted rows, root included */
+  int32_t* path_length; /* out [trees] accepted rows, root included; 0 on error */
   int32_t* bonus;       /* out [trees] the choice at the last accepted row: the next root; -1 on error */
-  int32_t* error;       /* out [trees] 0, or 1: a pointer was out of range or the tree empty; path_length 0 */
+  int32_t* error;       /* out [trees] 0, or 1: a parent was out of range, the tree empty or above 256 rows */
 } arborist_tree_accept_args;
 
 int arborist_tree_accept(const arborist_tree_accept_args* args, void* stream);
 
 /* --- accepted_moves, kv_compact ------------------------------------------------------------------------ */
 
-/* The j-th accepted row of a tree belongs into the slot of the tree's row j. */
+/* The j-th accepted row of a tree belongs into the slot of the tree's row j. Rows behind the last tree (a
+ * prompt's) are kept where they are. */
 typedef struct arborist_accepted_moves_args {
   int64_t trees;
   int64_t rows;
