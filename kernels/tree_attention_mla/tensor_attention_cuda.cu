@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "common/base/math.h"
 #include "common/base/status_macros.h"
 #include "common/device/cuda_status.h"
 #include "kernels/tree_attention_mla/tensor_attention.cuh"
@@ -12,19 +13,13 @@ namespace {
 constexpr int kFewQueries = 16;
 
 template <int latent, int rope, int tile_queries, int tail_queries, int blocks_per_sm>
-absl::Status Launch(AttentionProblem p, cudaStream_t stream) {
+absl::Status Launch(AttentionProblem p, int processors, cudaStream_t stream) {
   constexpr auto kKernel = TensorAttention<latent, rope, tile_queries, tail_queries, blocks_per_sm>;
   constexpr int kShared =
       std::max(Layout<latent, rope, tile_queries>::kBytes, Layout<latent, rope, tail_queries>::kBytes);
-  static const absl::Status prepared =
+  RETURN_IF_ERROR(  // of the current device; ranks have one each
       CudaStatus(cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared),
-                 "tree_attention_mla: shared memory");
-  RETURN_IF_ERROR(prepared);
-  int device = 0;
-  int processors = 0;
-  RETURN_IF_ERROR(CudaStatus(cudaGetDevice(&device), "device"));
-  RETURN_IF_ERROR(
-      CudaStatus(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device), "device"));
+                 "tree_attention_mla: shared memory"));
   p.queries_per_tile = tile_queries;
   p.queries_per_tail = tail_queries;
   p.rows_per_tail = std::clamp(tail_queries / p.heads, 1, kMostTailRows);
@@ -36,15 +31,21 @@ absl::Status Launch(AttentionProblem p, cudaStream_t stream) {
   return LaunchStatus("tree_attention_mla");
 }
 
-// Queries of a tile so that those of an average sequence leave few columns empty. No bit depends on it.
-int TileQueries(const AttentionProblem& p) {
+// Queries of a tile. Where all items of small tiles run at once, those, for their steps are shortest; else
+// tiles that leave few columns of an average sequence empty. No bit depends on it.
+int TileQueries(const AttentionProblem& p, int processors) {
   const int64_t sequences = std::clamp(p.sequences, 1, p.rows);
-  const int64_t queries = (int64_t{p.rows} * p.heads + sequences - 1) / sequences;
+  const int64_t queries = CeilDiv(int64_t{p.rows} * p.heads, sequences);
+  const int64_t small_items = CeilDiv(queries, kFewQueries) * sequences * (p.parts - 1) +
+                              int64_t{p.rows} * CeilDiv(p.heads, kFewQueries);
+  if (small_items <= processors) {
+    return kFewQueries;
+  }
   int best = 64;
   int64_t least = INT64_MAX;
   for (const int tile : {64, 48, 32, 16}) {
     // A tile's cost has a part that does not depend on its queries: some 24 queries' worth.
-    const int64_t cost = (queries + tile - 1) / tile * (tile + 24);
+    const int64_t cost = CeilDiv(queries, tile) * (tile + 24);
     if (cost < least) {
       least = cost;
       best = tile;
@@ -57,19 +58,24 @@ int TileQueries(const AttentionProblem& p) {
 // together.
 template <int latent, int rope>
 absl::Status LaunchFor(const AttentionProblem& p, cudaStream_t stream) {
+  int device = 0;
+  int processors = 0;
+  RETURN_IF_ERROR(CudaStatus(cudaGetDevice(&device), "device"));
+  RETURN_IF_ERROR(
+      CudaStatus(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device), "device"));
   constexpr int kManyRows = 160;
   const bool together = p.rows > kManyRows || p.heads > kFewQueries;
-  switch (TileQueries(p)) {
+  switch (TileQueries(p, processors)) {
     case 16:
-      return Launch<latent, rope, 16, 16, 2>(p, stream);
+      return Launch<latent, rope, 16, 16, 2>(p, processors, stream);
     case 32:
-      return Launch<latent, rope, 32, 16, 1>(p, stream);
+      return Launch<latent, rope, 32, 16, 1>(p, processors, stream);
     case 48:
-      return together ? Launch<latent, rope, 48, 48, 1>(p, stream)
-                      : Launch<latent, rope, 48, 16, 1>(p, stream);
+      return together ? Launch<latent, rope, 48, 48, 1>(p, processors, stream)
+                      : Launch<latent, rope, 48, 16, 1>(p, processors, stream);
     default:
-      return together ? Launch<latent, rope, 64, 64, 1>(p, stream)
-                      : Launch<latent, rope, 64, 16, 1>(p, stream);
+      return together ? Launch<latent, rope, 64, 64, 1>(p, processors, stream)
+                      : Launch<latent, rope, 64, 16, 1>(p, processors, stream);
   }
 }
 

@@ -141,7 +141,11 @@ int main(int argc, char** argv) {
   const Pool pool(bench);
   for (const PublicFigure& f : kPublicFigures) {
     if (Run(bench, pool, {f.heads, 512, 64, f.nodes, f.prefix, f.batch},
-            f.flashinfer_100kb > 0 ? f.flashinfer_100kb : f.triton / 10)) {
+            // Against the public mma.sync version for 100 KB, and ten times faster than a tree mask in
+            // Triton.
+            f.heads == 8                                        ? f.flashinfer_100kb
+            : f.nodes == 33 && f.prefix == 4096 && f.batch == 1 ? f.triton / 10
+                                                                : 0)) {
       std::printf("%28s FlashMLA %.1f, FlashInfer mma.sync %.1f, for 100 KB %.1f, Triton extend %.0f\n",
                   "public:", f.flash_mla, f.flashinfer, f.flashinfer_100kb, f.triton);
     }
