@@ -26,7 +26,8 @@ except ModuleNotFoundError as missing:
 
 
 def library():
-    programs = pathlib.Path(os.environ.get("ARBORIST_BIN", ROOT / "build/release/bin"))
+    built = pathlib.Path(os.environ.get("ARBORIST_BINARY_DIR", ROOT / "build/release"))
+    programs = pathlib.Path(os.environ.get("ARBORIST_BIN", built / "bin"))
     return Library(programs.resolve().parent / "lib/libarborist_kernels.so", ROOT / "kernels/capi/arborist_kernels.h")
 
 
