@@ -12,14 +12,14 @@ fi
 [ $# -eq 1 ] || { echo "usage: deploy/bundle.sh [--gpu] OUT.tar.gz" >&2; exit 2; }
 out=$(realpath -m "$1")
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-built=build/release/bin
+built=${ARBORIST_BINARY_DIR:-build/release}/bin
 names=(arborist arborist-coordinator arborist-drafter arborist-verifier)
 lists=()
 if $gpu; then
   lists=("$built/cuda_tests.txt" "$built/cuda_benches.txt")
   [ -f "${lists[0]}" ] || { echo "${lists[0]} is missing, expected a build with CUDA" >&2; exit 1; }
-  read -r -a more < <(cat "${lists[@]}" | tr '\n' ' ')
-  names+=("${more[@]}")
+  mapfile -t more < <(sed '/^$/d' "${lists[@]}")
+  names+=("${more[@]}" gate_test)
 fi
 
 stage=$(mktemp -d)
@@ -31,7 +31,7 @@ for name in "${names[@]}"; do
 done
 git rev-parse --short=12 HEAD >"$stage/arborist/bin/COMMIT" 2>/dev/null || echo unknown >"$stage/arborist/bin/COMMIT"
 if $gpu; then  # for tests/capi/torch_test.py
-  strip -s -o "$stage/arborist/lib/libarborist_kernels.so" build/release/lib/libarborist_kernels.so
+  strip -s -o "$stage/arborist/lib/libarborist_kernels.so" "$built/../lib/libarborist_kernels.so"
 fi
 for list in ${lists[@]+"${lists[@]}"}; do cp "$list" "$stage/arborist/bin/"; done
 # The programs look in ../lib first (an rpath of the build), so nothing has to be set.
