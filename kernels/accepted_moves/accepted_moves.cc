@@ -2,19 +2,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "kernels/tree_accept/check_size.h"
 
 namespace arborist::kernels {
-namespace {
-
-absl::Status CheckSize(const char* field, int64_t size, const char* of, int64_t expected) {
-  if (size != expected) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(field, ".size=", size, ", expected ", expected, ", one for each ", of));
-  }
-  return absl::OkStatus();
-}
-
-}  // namespace
 
 absl::Status ValidateAcceptedMoves(const AcceptedMovesArgs& args) {
   if (args.tree_begin.size < 1) {

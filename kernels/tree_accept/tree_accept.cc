@@ -1,22 +1,10 @@
 #include "kernels/tree_accept/tree_accept.h"
 
-#include <string>
-
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "kernels/tree_accept/check_size.h"
 
 namespace arborist::kernels {
-namespace {
-
-absl::Status CheckSize(const std::string& field, int64_t size, const std::string& of, int64_t expected) {
-  if (size != expected) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(field, ".size=", size, ", expected ", expected, ", one for each ", of));
-  }
-  return absl::OkStatus();
-}
-
-}  // namespace
 
 absl::Status ValidateTreeAccept(const TreeAcceptArgs& args) {
   if (args.tree_begin.size < 1) {
