@@ -2,8 +2,11 @@
 
 namespace arborist::kernels {
 
-const KernelSet& KernelsFor(DeviceKind kind) {
-  return kind == DeviceKind::kCuda ? CudaKernels() : CpuKernels();
+const KernelSet& KernelsFor(DeviceKind kind, Numerics numerics) {
+  if (kind == DeviceKind::kCpu) {
+    return CpuKernels();
+  }
+  return numerics == Numerics::kFast ? FastCudaKernels() : CudaKernels();
 }
 
 }  // namespace arborist::kernels

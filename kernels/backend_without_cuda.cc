@@ -4,7 +4,7 @@
 
 namespace arborist::kernels {
 
-const KernelSet& KernelsFor(DeviceKind kind) {
+const KernelSet& KernelsFor(DeviceKind kind, Numerics) {
   Check(kind == DeviceKind::kCpu, "a build without CUDA opens CPU devices only");
   return CpuKernels();
 }

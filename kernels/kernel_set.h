@@ -60,5 +60,6 @@ const KernelSet& ReferenceKernels();
 const KernelSet& CpuKernels();
 // Built with CUDA only: callers take it from kernels/backend.h.
 const KernelSet& CudaKernels();
+const KernelSet& FastCudaKernels();
 
 }  // namespace arborist::kernels

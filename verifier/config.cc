@@ -41,6 +41,26 @@ absl::Status SetKvType(const std::string& name, v1::VerifierConfig& config) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<kernels::Numerics> ReadNumerics(v1::Numerics numerics, DeviceKind device) {
+  const bool cuda = device == DeviceKind::kCuda;
+  if (numerics == v1::NUMERICS_UNSPECIFIED || numerics == v1::NUMERICS_EXACT) {
+    return kernels::Numerics::kExact;
+  }
+  if (numerics == v1::NUMERICS_FAST && cuda) {
+    return kernels::Numerics::kFast;
+  }
+  return FieldError("numerics", absl::StrCat(static_cast<int>(numerics)),
+                    cuda ? "EXACT or FAST" : "EXACT on the CPU");
+}
+
+absl::Status SetNumerics(const std::string& name, v1::VerifierConfig& config) {
+  if (name != "exact" && name != "fast") {
+    return FieldError("--numerics", name, "exact or fast");
+  }
+  config.set_numerics(name == "exact" ? v1::NUMERICS_EXACT : v1::NUMERICS_FAST);
+  return absl::OkStatus();
+}
+
 absl::StatusOr<Config> Check(const v1::VerifierConfig& in) {
   Config out;
   ASSIGN_OR_RETURN(out.rpc, ReadRpcConfig(in.rpc()));
@@ -49,6 +69,7 @@ absl::StatusOr<Config> Check(const v1::VerifierConfig& in) {
   }
   ASSIGN_OR_RETURN(out.device, ReadDeviceConfig(in.device(), in.gpu()));
   ASSIGN_OR_RETURN(out.kv_type, ReadKvType(in.kv_type(), out.device.kind));
+  ASSIGN_OR_RETURN(out.numerics, ReadNumerics(in.numerics(), out.device.kind));
   out.model = in.model();
   out.drafter = in.drafter();
   const std::filesystem::path directory = std::filesystem::path(in.model()).lexically_normal();
@@ -95,6 +116,8 @@ absl::StatusOr<CommandLine> ReadCommandLine(int argc, const char* const* argv) {
   AddDeviceFlags(flags, over);
   flags.AddInteger("threads", "compute threads", 1, 1024, [&](int64_t v) { over.set_threads(v); });
   flags.Add("kv-type", "f32, or bf16 on a GPU", [&](const std::string& v) { return SetKvType(v, over); });
+  flags.Add("numerics", "exact, or fast on a GPU",
+            [&](const std::string& v) { return SetNumerics(v, over); });
   flags.AddInteger("kv-pages", "KV pages of 64 positions", 1, 16777216,
                    [&](int64_t v) { over.set_kv_pages(v); });
   flags.AddInteger("max-sequences", "sequences in decode at once", 1, 4096,

@@ -9,6 +9,7 @@
 #include "common/device/device.h"
 #include "common/rpc/rpc_config.h"
 #include "common/tensor/dtype.h"
+#include "kernels/backend.h"
 
 namespace arborist::verifier {
 
@@ -20,6 +21,7 @@ struct Config {
   std::string model_name;
   DeviceOptions device;
   DType kv_type = DType::kF32;
+  kernels::Numerics numerics = kernels::Numerics::kExact;
   int threads = 1;
   int64_t kv_pages = 0;
   int max_sequences = 0;

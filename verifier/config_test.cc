@@ -88,6 +88,19 @@ TEST_F(VerifierConfigTest, KvIsBf16OnAGpuAndF32OnTheCpuUnlessSaidOtherwise) {
   EXPECT_EQ(kv_type({"--device=cuda", "--kv-type=f32"}), DType::kF32);
 }
 
+TEST_F(VerifierConfigTest, NumericsAreExactUnlessAGpuIsToldToBeFast) {
+  const auto numerics = [this](std::vector<std::string> flags) {
+    flags.insert(flags.end(), {"--listen=unix:/tmp/v", "--model=/m"});
+    const auto line = ReadFile("", flags);
+    EXPECT_TRUE(line.ok()) << line.status();
+    return line->config.numerics;
+  };
+  EXPECT_EQ(numerics({}), kernels::Numerics::kExact);
+  EXPECT_EQ(numerics({"--device=cuda"}), kernels::Numerics::kExact);
+  EXPECT_EQ(numerics({"--numerics=exact"}), kernels::Numerics::kExact);
+  EXPECT_EQ(numerics({"--device=cuda", "--numerics=fast"}), kernels::Numerics::kFast);
+}
+
 TEST_F(VerifierConfigTest, ErrorsNameFileLineAndField) {
   EXPECT_THAT(Message(ReadFile("model: '/a'\nmodle: '/b'\n")), HasSubstr(path_ + ":2:"));
   EXPECT_THAT(Message(ReadFile("model: '/a'\nmodle: '/b'\n")), HasSubstr("modle"));
@@ -109,6 +122,8 @@ TEST_F(VerifierConfigTest, EveryBadValueIsRefusedByName) {
   EXPECT_THAT(Message(Read({"--model=/m", "--listen=unix:"})), HasSubstr("rpc.listen=unix:"));
   EXPECT_THAT(with("kv_type: KV_TYPE_BF16"), HasSubstr("kv_type=2, expected F32 on the CPU"));
   EXPECT_EQ(with("device: DEVICE_CUDA kv_type: KV_TYPE_BF16"), "no error");
+  EXPECT_THAT(with("numerics: NUMERICS_FAST"), HasSubstr("numerics=2, expected EXACT on the CPU"));
+  EXPECT_THAT(with("device: DEVICE_CUDA numerics: 7"), HasSubstr("numerics=7, expected EXACT or FAST"));
   EXPECT_THAT(with("threads: -1"), HasSubstr("threads=-1, expected a value in [1, 1024]"));
   EXPECT_THAT(with("kv_pages: -1"), HasSubstr("kv_pages=-1"));
   EXPECT_THAT(with("max_sequences: 5000"), HasSubstr("max_sequences=5000"));
@@ -132,6 +147,7 @@ TEST_F(VerifierConfigTest, BadCommandLinesAreRefused) {
   EXPECT_THAT(Message(Read({"--threads=0"})), HasSubstr("--threads=0"));
   EXPECT_THAT(Message(Read({"--device=tpu"})), HasSubstr("--device=tpu, expected cpu or cuda"));
   EXPECT_THAT(Message(Read({"--kv-type=fp8"})), HasSubstr("--kv-type=fp8, expected f32 or bf16"));
+  EXPECT_THAT(Message(Read({"--numerics=exactly"})), HasSubstr("--numerics=exactly, expected exact or fast"));
   EXPECT_THAT(Message(Read({"--help=yes"})), HasSubstr("without a value"));
   const auto help = Read({"--help"});
   ASSERT_TRUE(help.ok());

@@ -15,7 +15,7 @@ struct VerifierIdentity {
   std::string weight_dtype = "stored";
   std::string activation_dtype = "F32";
   std::string kv_dtype = "F32";
-  std::string numerics = "EXACT";
+  std::string numerics = "EXACT";  // or "FAST"
   int ranks = 1;
   int numerics_version = kNumericsVersion;
 };

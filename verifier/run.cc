@@ -69,12 +69,13 @@ VerifierIdentity IdentityOf(const Config& config, std::string checkpoint, const 
   identity.backend = device.kind() == DeviceKind::kCpu ? "cpu" : "cuda";
   identity.architecture = device.architecture();
   identity.kv_dtype = std::string(Name(config.kv_type));
+  identity.numerics = config.numerics == kernels::Numerics::kExact ? "EXACT" : "FAST";
   return identity;
 }
 
 absl::StatusOr<Loaded> Load(const Config& config, Device& device,
                             std::function<void(const absl::Status&)> on_device_failure) {
-  const kernels::KernelSet& kernels = kernels::KernelsFor(device.kind());
+  const kernels::KernelSet& kernels = kernels::KernelsFor(device.kind(), config.numerics);
   ASSIGN_OR_RETURN(const ModelConfig shape, ReadModelConfig(config.model));
   const auto longest = static_cast<int>(shape.max_position_embeddings);
   if (config.context_length > longest) {
@@ -92,6 +93,7 @@ absl::StatusOr<Loaded> Load(const Config& config, Device& device,
   loaded.page_bytes = PageBytes(one_page);
   VerifierOptions options;
   options.kv_type = config.kv_type;
+  options.run_self_test = config.numerics == kernels::Numerics::kExact;
   options.max_context = context;
   options.max_tree_nodes = config.max_tree_nodes;
   options.max_sequences = config.max_sequences;

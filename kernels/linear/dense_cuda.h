@@ -40,6 +40,9 @@ DensePlan PlanDense(int64_t heads, int64_t outputs, int64_t inputs, int64_t toke
 // Shapes were checked by the caller; tokens > 0.
 absl::Status Dense(const DenseArgs& args, void* cuda_stream);
 
+// Where a row's bits may depend on the number of rows.
+absl::Status DenseFast(const DenseArgs& args, void* cuda_stream);
+
 // The two ways. Mma takes bf16 weights, Fma the others.
 absl::Status DenseMma(const DenseArgs& args, const DensePlan& plan, void* cuda_stream);
 absl::Status DenseFma(const DenseArgs& args, void* cuda_stream);

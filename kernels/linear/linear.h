@@ -60,6 +60,9 @@ absl::Status LinearRowParallel(const LinearRowParallelArgs& args, StreamView str
 namespace cuda {
 absl::Status Linear(const LinearArgs& args, StreamView stream);
 absl::Status LinearRowParallel(const LinearRowParallelArgs& args, StreamView stream);
+// The same products where a row's bits may depend on the number of rows.
+absl::Status LinearFast(const LinearArgs& args, StreamView stream);
+absl::Status LinearRowParallelFast(const LinearRowParallelArgs& args, StreamView stream);
 }  // namespace cuda
 
 }  // namespace arborist::kernels

@@ -17,19 +17,17 @@ constexpr int64_t kBlocks = 200;
 // Fewer steps of 32 inputs than this are not worth another rank.
 constexpr int64_t kStepsPerRank = 8;
 
-absl::Status Multiply(const View2<const float>& x, const WeightView& weight, const View2<float>& out,
-                      StreamView stream) {
-  return Dense({.x = x.data,
-                .x_row_stride = x.row_stride,
-                .x_head_stride = 0,
-                .weight = weight,
-                .out = out.data,
-                .out_row_stride = out.row_stride,
-                .out_head_stride = 0,
-                .tokens = x.rows,
-                .heads = 1,
-                .outputs = weight.rows},
-               stream.cuda_stream);
+DenseArgs ToDense(const View2<const float>& x, const WeightView& weight, const View2<float>& out) {
+  return {.x = x.data,
+          .x_row_stride = x.row_stride,
+          .x_head_stride = 0,
+          .weight = weight,
+          .out = out.data,
+          .out_row_stride = out.row_stride,
+          .out_head_stride = 0,
+          .tokens = x.rows,
+          .heads = 1,
+          .outputs = weight.rows};
 }
 
 }  // namespace
@@ -62,14 +60,26 @@ absl::Status Dense(const DenseArgs& args, void* cuda_stream) {
                   cuda_stream);
 }
 
+absl::Status DenseFast(const DenseArgs& args, void* cuda_stream) { return Dense(args, cuda_stream); }
+
 absl::Status Linear(const LinearArgs& args, StreamView stream) {
   RETURN_IF_ERROR(ValidateLinear(args));
-  return Multiply(args.x, args.weight, args.out, stream);
+  return Dense(ToDense(args.x, args.weight, args.out), stream.cuda_stream);
 }
 
 absl::Status LinearRowParallel(const LinearRowParallelArgs& args, StreamView stream) {
   RETURN_IF_ERROR(ValidateLinearRowParallel(args));
-  return Multiply(args.x, args.weight, args.out, stream);
+  return Dense(ToDense(args.x, args.weight, args.out), stream.cuda_stream);
+}
+
+absl::Status LinearFast(const LinearArgs& args, StreamView stream) {
+  RETURN_IF_ERROR(ValidateLinear(args));
+  return DenseFast(ToDense(args.x, args.weight, args.out), stream.cuda_stream);
+}
+
+absl::Status LinearRowParallelFast(const LinearRowParallelArgs& args, StreamView stream) {
+  RETURN_IF_ERROR(ValidateLinearRowParallel(args));
+  return DenseFast(ToDense(args.x, args.weight, args.out), stream.cuda_stream);
 }
 
 }  // namespace arborist::kernels::cuda

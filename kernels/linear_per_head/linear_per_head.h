@@ -32,6 +32,8 @@ absl::Status LinearPerHead(const LinearPerHeadArgs& args, StreamView stream);
 }
 namespace cuda {
 absl::Status LinearPerHead(const LinearPerHeadArgs& args, StreamView stream);
-}
+// Where a row's bits may depend on the number of rows.
+absl::Status LinearPerHeadFast(const LinearPerHeadArgs& args, StreamView stream);
+}  // namespace cuda
 
 }  // namespace arborist::kernels
