@@ -112,7 +112,8 @@ absl::StatusOr<RecordedWork*> DeviceStepRunner::Recorded(const StepSize& size) {
     input_.Pack(size, nothing, {});
     RETURN_IF_ERROR(InStep(Enqueue(size), size));
     RETURN_IF_ERROR(InStep(device_.Synchronize(), size));
-    ASSIGN_OR_RETURN(work, device_.Record([&] { return Enqueue(size); }, "verify step"));
+    ASSIGN_OR_RETURN(work, device_.Record([&] { return Enqueue(size); },
+                                          absl::StrCat("verify step of ", size.rows, " rows")));
   }
   return work.get();
 }

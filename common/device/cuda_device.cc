@@ -1,39 +1,91 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <chrono>
 #include <memory>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/device/cuda_status.h"
 #include "common/device/device.h"
+#include "common/device/work_trace.h"
 
 namespace arborist {
 namespace {
 
 absl::string_view Text(cudaError_t error) { return cudaGetErrorString(error); }
 
+// Puts recorded work into a WorkTrace. Its two events are part of what is recorded, so the time to launch it
+// is not counted.
+class TracedWork {
+ public:
+  explicit TracedWork(WorkTrace trace) : trace_(std::move(trace)) {
+    cudaEventCreate(&begin_);
+    cudaEventCreate(&end_);
+  }
+  ~TracedWork() {
+    cudaEventDestroy(begin_);
+    cudaEventDestroy(end_);
+  }
+  TracedWork(const TracedWork&) = delete;
+  TracedWork& operator=(const TracedWork&) = delete;
+
+  // Before and after all else of a recording.
+  cudaError_t RecordBegin(cudaStream_t stream) {
+    return cudaEventRecordWithFlags(begin_, stream, cudaEventRecordExternal);
+  }
+  cudaError_t RecordEnd(cudaStream_t stream) {
+    return cudaEventRecordWithFlags(end_, stream, cudaEventRecordExternal);
+  }
+  // `what` outlives the next Done.
+  void Started(absl::string_view what) { what_ = what; }
+  // The stream has just become idle.
+  void Done() {
+    const auto now = WorkTrace::Clock::now();
+    float milliseconds = 0;
+    if (!what_.empty() && cudaEventElapsedTime(&milliseconds, begin_, end_) == cudaSuccess) {
+      trace_.Add(now, std::chrono::nanoseconds(static_cast<int64_t>(milliseconds * 1e6f)), what_);
+    }
+    what_ = {};
+  }
+
+ private:
+  WorkTrace trace_;
+  cudaEvent_t begin_ = nullptr, end_ = nullptr;
+  absl::string_view what_;  // not empty: started and not yet done
+};
+
 class CudaGraph final : public RecordedWork {
  public:
-  CudaGraph(cudaGraphExec_t graph, cudaStream_t stream, std::string what)
-      : graph_(graph), stream_(stream), what_(std::move(what)) {}
+  // `traced` may be null.
+  CudaGraph(cudaGraphExec_t graph, cudaStream_t stream, std::string what, TracedWork* traced)
+      : graph_(graph), stream_(stream), what_(std::move(what)), traced_(traced) {}
   ~CudaGraph() override { cudaGraphExecDestroy(graph_); }
-  absl::Status Start() override { return CudaStatus(cudaGraphLaunch(graph_, stream_), what_); }
+  absl::Status Start() override {
+    if (traced_ != nullptr) {
+      traced_->Started(what_);
+    }
+    return CudaStatus(cudaGraphLaunch(graph_, stream_), what_);
+  }
 
  private:
   cudaGraphExec_t graph_;
   cudaStream_t stream_;
   std::string what_;
+  TracedWork* traced_;
 };
 
 class CudaDevice final : public Device {
  public:
-  CudaDevice(int index, size_t limit, const cudaDeviceProp& properties, cudaStream_t stream)
+  CudaDevice(int index, size_t limit, const cudaDeviceProp& properties, cudaStream_t stream,
+             std::optional<WorkTrace> trace)
       : index_(index),
         left_(limit),
         architecture_(absl::StrCat("sm_", properties.major, properties.minor)),
         name_(absl::StrCat(properties.name, " (", architecture_, ")")),
-        stream_(stream) {}
+        stream_(stream),
+        traced_(trace.has_value() ? std::make_unique<TracedWork>(*std::move(trace)) : nullptr) {}
   ~CudaDevice() override { cudaStreamDestroy(stream_); }
 
   DeviceKind kind() const override { return DeviceKind::kCuda; }
@@ -77,13 +129,19 @@ class CudaDevice final : public Device {
     return CudaStatus(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_), "copy");
   }
 
-  absl::Status Synchronize() override { return CudaStatus(cudaStreamSynchronize(stream_), "device work"); }
+  absl::Status Synchronize() override {
+    const cudaError_t error = cudaStreamSynchronize(stream_);
+    if (traced_ != nullptr) {
+      traced_->Done();
+    }
+    return CudaStatus(error, "device work");
+  }
 
   absl::StatusOr<std::unique_ptr<RecordedWork>> Record(absl::FunctionRef<absl::Status()> work,
                                                        absl::string_view what) override {
     RETURN_IF_ERROR(Use());
     RETURN_IF_ERROR(CudaStatus(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), what));
-    const absl::Status enqueued = work();
+    const absl::Status enqueued = traced_ == nullptr ? work() : Traced(work);
     cudaGraph_t graph = nullptr;
     const cudaError_t ended = cudaStreamEndCapture(stream_, &graph);
     RETURN_IF_ERROR(enqueued);
@@ -92,10 +150,16 @@ class CudaDevice final : public Device {
     const cudaError_t instantiated = cudaGraphInstantiate(&executable, graph, 0);
     cudaGraphDestroy(graph);
     RETURN_IF_ERROR(CudaStatus(instantiated, what));
-    return std::make_unique<CudaGraph>(executable, stream_, std::string(what));
+    return std::make_unique<CudaGraph>(executable, stream_, std::string(what), traced_.get());
   }
 
  private:
+  absl::Status Traced(absl::FunctionRef<absl::Status()> work) {
+    RETURN_IF_ERROR(CudaStatus(traced_->RecordBegin(stream_), "trace"));
+    RETURN_IF_ERROR(work());
+    return CudaStatus(traced_->RecordEnd(stream_), "trace");
+  }
+
   // The caller's thread may have another device current.
   absl::Status Use() { return CudaStatus(cudaSetDevice(index_), "cudaSetDevice"); }
 
@@ -104,6 +168,7 @@ class CudaDevice final : public Device {
   std::string architecture_;
   std::string name_;
   cudaStream_t stream_;
+  std::unique_ptr<TracedWork> traced_;  // null: nobody measures
 };
 
 }  // namespace
@@ -136,9 +201,13 @@ absl::StatusOr<std::unique_ptr<Device>> OpenCudaDevice(const CudaDeviceOptions& 
                                                      ": the bytes free on GPU ", options.index, " (",
                                                      properties.name, ")"));
   }
+  std::optional<WorkTrace> trace;
+  if (!options.trace_path.empty()) {
+    ASSIGN_OR_RETURN(trace, WorkTrace::Open(options.trace_path));
+  }
   cudaStream_t stream = nullptr;
   RETURN_IF_ERROR(CudaStatus(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate"));
-  return std::make_unique<CudaDevice>(options.index, limit, properties, stream);
+  return std::make_unique<CudaDevice>(options.index, limit, properties, stream, std::move(trace));
 }
 
 }  // namespace arborist

@@ -109,6 +109,8 @@ struct CudaDeviceOptions {
   size_t memory_limit = 0;
   // The same as a part of the device's whole memory, in (0, 1]; 0 = all that is free.
   double memory_fraction = 0;
+  // Not empty: a WorkTrace of the recorded work goes there. Costs some microseconds each time.
+  std::string trace_path{};
 };
 
 // FailedPrecondition, in one line, without a usable GPU or in a build without CUDA.

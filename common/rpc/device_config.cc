@@ -38,7 +38,8 @@ absl::StatusOr<DeviceOptions> ReadDeviceConfig(v1::Device device, const v1::GpuC
   }
   options.cuda = {.index = gpu.index(),
                   .memory_limit = static_cast<size_t>(gpu.memory_bytes()),
-                  .memory_fraction = gpu.memory_fraction()};
+                  .memory_fraction = gpu.memory_fraction(),
+                  .trace_path = gpu.trace_path()};
   return options;
 }
 

@@ -16,7 +16,7 @@ absl::StatusOr<v1::Device> DeviceOfFlag(const std::string& name);
 // Checks every field; whether the GPU is there is OpenDevice's question.
 absl::StatusOr<DeviceOptions> ReadDeviceConfig(v1::Device device, const v1::GpuConfig& gpu);
 
-// --device, --cuda-device and --gpu-memory, into a service's config, which outlives the flags.
+// --device, --cuda-device, --gpu-memory and --gpu-trace, into a service's config, which outlives the flags.
 template <typename Message>
 void AddDeviceFlags(FlagSet& flags, Message& config) {
   flags.Add("device", "cpu or cuda", [&config](const std::string& name) {
@@ -28,6 +28,10 @@ void AddDeviceFlags(FlagSet& flags, Message& config) {
                    [&config](int64_t v) { config.mutable_gpu()->set_index(static_cast<int32_t>(v)); });
   flags.AddInteger("gpu-memory", "bytes of the GPU's memory to take at most", 1, INT64_MAX,
                    [&config](int64_t v) { config.mutable_gpu()->set_memory_bytes(v); });
+  flags.Add("gpu-trace", "file for the begin and end of the GPU's work", [&config](const std::string& path) {
+    config.mutable_gpu()->set_trace_path(path);
+    return absl::OkStatus();
+  });
 }
 
 }  // namespace arborist

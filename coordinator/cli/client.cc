@@ -14,7 +14,9 @@ constexpr char kUsage[] =
     "  model       what is served\n"
     "  tokenize    text to token ids\n"
     "  detokenize  token ids to text\n"
-    "  health      whether a process serves; can wait for it\n";
+    "  health      whether a process serves; can wait for it\n"
+    "  batch       generate many texts at once\n"
+    "  ping        the round trip to a process\n";
 
 // An answer that could not be written (a full disk) is no success.
 int WithOutput(int status) {
@@ -32,11 +34,10 @@ int RunClient(int argc, const char* const* argv) {
     std::string_view name;
     int (*run)(int, const char* const*);
   };
-  constexpr Command kCommands[] = {{"generate", GenerateCommand},
-                                   {"model", ModelCommand},
-                                   {"tokenize", TokenizeCommand},
-                                   {"detokenize", DetokenizeCommand},
-                                   {"health", HealthCommand}};
+  constexpr Command kCommands[] = {{"generate", GenerateCommand}, {"model", ModelCommand},
+                                   {"tokenize", TokenizeCommand}, {"detokenize", DetokenizeCommand},
+                                   {"health", HealthCommand},     {"batch", BatchCommand},
+                                   {"ping", PingCommand}};
   const std::string_view name = argc > 1 ? argv[1] : "";
   for (const Command& command : kCommands) {
     if (name == command.name) {

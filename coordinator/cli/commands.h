@@ -8,5 +8,7 @@ int ModelCommand(int argc, const char* const* argv);
 int TokenizeCommand(int argc, const char* const* argv);
 int DetokenizeCommand(int argc, const char* const* argv);
 int HealthCommand(int argc, const char* const* argv);
+int BatchCommand(int argc, const char* const* argv);
+int PingCommand(int argc, const char* const* argv);
 
 }  // namespace arborist::coordinator

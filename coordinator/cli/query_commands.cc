@@ -1,5 +1,4 @@
 #include <cstdio>
-#include <optional>
 #include <thread>
 
 #include "absl/strings/numbers.h"
@@ -7,6 +6,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "arborist/v1/coordinator.grpc.pb.h"
+#include "coordinator/cli/command_line.h"
 #include "coordinator/cli/commands.h"
 #include "coordinator/cli/connection.h"
 #include "coordinator/cli/json_writer.h"
@@ -14,20 +14,6 @@
 
 namespace arborist::coordinator {
 namespace {
-
-// Parses, prints help or the mistake. A value: the command ends with it.
-std::optional<int> Parse(FlagSet& flags, int argc, const char* const* argv) {
-  std::string help;
-  flags.AddSwitch("help", "this text", [&] { help = flags.Help(); });
-  if (const absl::Status status = flags.Parse(argc, argv); !status.ok()) {
-    return PrintUsageError(status);
-  }
-  if (!help.empty()) {
-    std::fputs(help.c_str(), stdout);
-    return 0;
-  }
-  return std::nullopt;
-}
 
 std::string ReadStandardInput() {
   std::string text;
@@ -91,7 +77,7 @@ int ModelCommand(int argc, const char* const* argv) {
   FlagSet flags("usage: arborist model [flags]    prints one JSON object");
   Connection connection;
   connection.AddFlags(flags);
-  if (const auto status = Parse(flags, argc, argv); status.has_value()) {
+  if (const auto status = ParseCommandLine(flags, argc, argv); status.has_value()) {
     return *status;
   }
   grpc::ClientContext context;
@@ -117,7 +103,7 @@ int TokenizeCommand(int argc, const char* const* argv) {
   });
   flags.AddSwitch("omit-special-tokens", "without the tokens around a prompt",
                   [&] { request.set_omit_special_tokens(true); });
-  if (const auto status = Parse(flags, argc, argv); status.has_value()) {
+  if (const auto status = ParseCommandLine(flags, argc, argv); status.has_value()) {
     return *status;
   }
   if (!request.has_text()) {
@@ -156,7 +142,7 @@ int DetokenizeCommand(int argc, const char* const* argv) {
   });
   flags.AddSwitch("skip-special-tokens", "without special tokens",
                   [&] { request.set_skip_special_tokens(true); });
-  if (const auto status = Parse(flags, argc, argv); status.has_value()) {
+  if (const auto status = ParseCommandLine(flags, argc, argv); status.has_value()) {
     return *status;
   }
   grpc::ClientContext context;
@@ -188,7 +174,7 @@ int HealthCommand(int argc, const char* const* argv) {
     wait = parsed.ok() ? *parsed : wait;
     return parsed.status();
   });
-  if (const auto status = Parse(flags, argc, argv); status.has_value()) {
+  if (const auto status = ParseCommandLine(flags, argc, argv); status.has_value()) {
     return *status;
   }
   const auto stub = grpc::health::v1::Health::NewStub(connection.Open());

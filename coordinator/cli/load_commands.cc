@@ -1,0 +1,113 @@
+// Commands for measurements: many requests at once, and the round trip of an empty call.
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "arborist/v1/coordinator.grpc.pb.h"
+#include "coordinator/cli/answer.h"
+#include "coordinator/cli/command_line.h"
+#include "coordinator/cli/commands.h"
+#include "coordinator/cli/connection.h"
+#include "google/protobuf/text_format.h"
+#include "grpc/health/v1/health.grpc.pb.h"
+
+namespace arborist::coordinator {
+namespace {
+
+constexpr int64_t kMaxCalls = 1000000;
+
+absl::StatusOr<std::vector<v1::GenerateRequest>> ReadRequests(const std::string& path) {
+  std::ifstream file(path);
+  std::vector<v1::GenerateRequest> requests;
+  for (std::string line; std::getline(file, line);) {
+    if (!google::protobuf::TextFormat::ParseFromString(line, &requests.emplace_back())) {
+      return absl::InvalidArgumentError(absl::StrCat("--requests=", path, " has in line ", requests.size(),
+                                                     " what is no GenerateRequest in text format"));
+    }
+  }
+  if (requests.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat("--requests=", path, ", expected a file with requests"));
+  }
+  return requests;
+}
+
+}  // namespace
+
+int BatchCommand(int argc, const char* const* argv) {
+  FlagSet flags(
+      "usage: arborist batch --requests FILE [flags]    sends every line (a GenerateRequest in text format) "
+      "at "
+      "once; prints a line of JSON for each, in their order");
+  Connection connection;
+  connection.AddFlags(flags);
+  std::vector<v1::GenerateRequest> requests;
+  flags.Add("requests", "the file", [&](const std::string& path) {
+    absl::StatusOr<std::vector<v1::GenerateRequest>> read = ReadRequests(path);
+    if (read.ok()) {
+      requests = *std::move(read);
+    }
+    return read.status();
+  });
+  if (const auto status = ParseCommandLine(flags, argc, argv); status.has_value()) {
+    return *status;
+  }
+  if (requests.empty()) {
+    return PrintUsageError(absl::InvalidArgumentError("expected --requests"));
+  }
+  const auto stub = v1::CoordinatorService::NewStub(connection.Open());
+  std::vector<GeneratedAnswer> answers(requests.size());
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    threads.emplace_back(
+        [&, i] { answers[i] = ReadAnswer(*stub, connection, requests[i], [](const v1::GenerateChunk&) {}); });
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  for (const GeneratedAnswer& answer : answers) {
+    if (!answer.status.ok()) {
+      return PrintRpcError(answer.status);
+    }
+    std::printf("%s\n", AsJson(answer).c_str());
+  }
+  return 0;
+}
+
+int PingCommand(int argc, const char* const* argv) {
+  FlagSet flags(
+      "usage: arborist ping [--count N] [flags]    microseconds of the round trip of an empty call");
+  Connection connection;
+  connection.timeout = absl::Seconds(5);
+  connection.AddFlags(flags);
+  int64_t count = 1000;
+  flags.AddInteger("count", "calls, one after the other", 1, kMaxCalls,
+                   [&](int64_t value) { count = value; });
+  if (const auto status = ParseCommandLine(flags, argc, argv); status.has_value()) {
+    return *status;
+  }
+  const auto stub = grpc::health::v1::Health::NewStub(connection.Open());
+  std::vector<double> microseconds;
+  for (int64_t i = 0; i <= count; ++i) {
+    grpc::ClientContext context;
+    connection.SetDeadline(context);
+    grpc::health::v1::HealthCheckResponse response;
+    const auto begin = std::chrono::steady_clock::now();
+    if (const grpc::Status status = stub->Check(&context, {}, &response); !status.ok()) {
+      return PrintRpcError(status);
+    }
+    const std::chrono::duration<double, std::micro> passed = std::chrono::steady_clock::now() - begin;
+    if (i > 0) {  // the first one connects
+      microseconds.push_back(passed.count());
+    }
+  }
+  std::sort(microseconds.begin(), microseconds.end());
+  std::printf("{\"count\": %d, \"median_us\": %.1f, \"p90_us\": %.1f}\n", static_cast<int>(count),
+              microseconds[microseconds.size() / 2], microseconds[microseconds.size() * 9 / 10]);
+  return 0;
+}
+
+}  // namespace arborist::coordinator
