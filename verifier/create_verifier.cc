@@ -16,6 +16,18 @@ absl::Status OptionError(absl::string_view field, int64_t value, absl::string_vi
   return absl::InvalidArgumentError(absl::StrCat(field, "=", value, ", expected ", expected));
 }
 
+absl::Status CheckShadow(const ShadowOptions& shadow) {
+  if (!(shadow.fraction >= 0 && shadow.fraction <= 1)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("shadow.fraction=", shadow.fraction, ", expected a value in [0, 1]"));
+  }
+  if (shadow.fraction > 0 && !(shadow.relative_limit > 0)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("shadow.relative_limit=", shadow.relative_limit, ", expected a value above 0"));
+  }
+  return shadow.rows < 1 ? OptionError("shadow.rows", shadow.rows, "at least 1") : absl::OkStatus();
+}
+
 absl::Status CheckOptions(const VerifierOptions& options, const Model& model, DeviceKind kind) {
   if (options.pages < 1) {
     return OptionError("pages", options.pages, "at least 1");
@@ -50,7 +62,7 @@ absl::Status CheckOptions(const VerifierOptions& options, const Model& model, De
   if (options.prefill_chunk < 1) {
     return OptionError("prefill_chunk", options.prefill_chunk, "at least 1");
   }
-  return absl::OkStatus();
+  return CheckShadow(options.shadow);
 }
 
 // A cache that no memory holds is refused here, not met as a failed allocation. (A GPU refuses by itself.)
@@ -99,6 +111,9 @@ absl::StatusOr<std::unique_ptr<Verifier>> CreateVerifier(const VerifierOptions& 
                    VerifierImpl::Create(options, std::move(model), std::move(projection), kernels, device));
   if (options.run_self_test) {
     RETURN_IF_ERROR(verifier->SelfTest());
+  }
+  if (options.shadow.fraction > 0) {
+    verifier->StartShadow();
   }
   verifier->Start();
   return verifier;

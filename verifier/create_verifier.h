@@ -13,6 +13,7 @@
 #include "kernels/kernel_set.h"
 #include "verifier/kv_planes.h"
 #include "verifier/model/model.h"
+#include "verifier/shadow.h"
 #include "verifier/step_runner.h"
 #include "verifier/verifier.h"
 
@@ -32,6 +33,7 @@ struct VerifierOptions {
   int max_logits_rows = 0;      // of a step's trees; > max_tree_nodes, <= max_rows
   int prefill_chunk = 512;      // most prompt rows of a step
   bool run_self_test = true;
+  ShadowOptions shadow = {};  // off unless its fraction says otherwise
   // Called once, on the step thread, when the GPU cannot be used any more: all sequences have ended with this
   // status, and no more are taken. May be null.
   std::function<void(const absl::Status&)> on_device_failure = nullptr;

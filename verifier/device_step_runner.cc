@@ -8,6 +8,7 @@
 #include "common/base/math.h"
 #include "common/base/status_macros.h"
 #include "verifier/batch_builder.h"
+#include "verifier/shadow_verifier.h"
 
 namespace arborist::verifier {
 namespace {
@@ -181,9 +182,17 @@ absl::Status DeviceStepRunner::Run(std::span<const StepTree> trees, std::span<co
     sampling_.push_back(tree.sampling);
   }
   input_.Pack(size, batch_, sampling_);
+  const bool shadowed = shadow_ != nullptr && shadow_->Begin(trees, chunks);
+  ForwardResult forward;  // of the step before it is recorded; the recorded one leaves its result there too
+  if (shadowed) {
+    RETURN_IF_ERROR(input_.EnqueueCopy(size));
+    ASSIGN_OR_RETURN(forward, shadow_->Forward(*model_, input_.View(size)));
+  }
   RETURN_IF_ERROR(InStep(work->Start(), size));
   RETURN_IF_ERROR(InStep(device_.Synchronize(), size));
-  return ReadOutcomes(size, trees);
+  RETURN_IF_ERROR(ReadOutcomes(size, trees));
+  return shadowed ? shadow_->AfterStep(forward, chosen_.As<TokenId>(), result_.log_prob, *this)
+                  : absl::OkStatus();
 }
 
 absl::Status DeviceStepRunner::ReadOutcomes(const StepSize& size, std::span<const StepTree> trees) {

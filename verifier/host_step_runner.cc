@@ -7,6 +7,7 @@
 #include "common/base/check.h"
 #include "common/base/status_macros.h"
 #include "verifier/batch_builder.h"
+#include "verifier/shadow_verifier.h"
 
 namespace arborist::verifier {
 namespace {
@@ -56,11 +57,14 @@ absl::Status HostStepRunner::Run(std::span<const StepTree> trees, std::span<cons
   FillStep(trees, chunks, batch_);
   Check(static_cast<int>(batch_.logits_row.size()) <= capacity_.max_logits_rows,
         "the scheduler counts rows with logits");
-  ASSIGN_OR_RETURN(const ForwardResult forward, model_->Forward(ViewOf(batch_), cache_->planes()));
+  const bool shadowed = shadow_ != nullptr && shadow_->Begin(trees, chunks);
+  ASSIGN_OR_RETURN(const ForwardResult forward, shadowed ? shadow_->Forward(*model_, ViewOf(batch_))
+                                                         : model_->Forward(ViewOf(batch_), cache_->planes()));
   Sample(forward, trees);
   RETURN_IF_ERROR(Accept(trees));
   RETURN_IF_ERROR(Compact(trees));
-  return StoreFeatures(forward, trees, chunks);
+  RETURN_IF_ERROR(StoreFeatures(forward, trees, chunks));
+  return shadowed ? shadow_->AfterStep(forward, chosen_.data(), log_prob_.data(), *this) : absl::OkStatus();
 }
 
 void HostStepRunner::Sample(const ForwardResult& forward, std::span<const StepTree> trees) {

@@ -39,6 +39,8 @@ struct TreeOutcome {
   bool compacted = false;            // the path was not contiguous
 };
 
+class ShadowVerifier;
+
 // The step, without threads or streams: forward -> sample -> accept -> compact -> features. A row's result
 // never depends on what else is in the step. All memory is allocated at the start.
 class StepRunner {
@@ -55,6 +57,12 @@ class StepRunner {
   // The same of positions [position, position + rows) of any sequence, out of the cache.
   virtual absl::Status ReadFeatures(std::span<const int32_t> page_table, int32_t position, int32_t rows,
                                     BFloat16* out) = 0;
+
+  // From now on some steps are shown to it; it outlives the runner. Outcomes stay the same bytes.
+  void Shadow(ShadowVerifier* shadow) { shadow_ = shadow; }
+
+ protected:
+  ShadowVerifier* shadow_ = nullptr;
 };
 
 // All sequences of a step in the order that every runner keeps: trees first, so that rows with logits are the

@@ -166,6 +166,12 @@ void VerifierImpl::Cancel(SequenceHandle handle) {
   }
 }
 
+void VerifierImpl::StartShadow() {
+  shadow_ =
+      std::make_unique<ShadowVerifier>(options_.shadow, model_->config().layers, cache_.planes(), device_);
+  runner_->Shadow(shadow_.get());
+}
+
 double VerifierImpl::stalled_seconds() const {
   if (device_failed_.load()) {
     return std::numeric_limits<double>::infinity();

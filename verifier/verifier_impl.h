@@ -21,6 +21,7 @@
 #include "verifier/model/model.h"
 #include "verifier/scheduler.h"
 #include "verifier/sequence_table.h"
+#include "verifier/shadow_verifier.h"
 #include "verifier/step_runner.h"
 #include "verifier/verifier.h"
 
@@ -40,6 +41,7 @@ class VerifierImpl final : public Verifier {
 
   // On the caller's thread, before Start.
   absl::Status SelfTest();
+  void StartShadow();
   void Start();
 
   absl::StatusOr<SequenceHandle> Open(OpenArgs args, SequenceSink* sink) override;
@@ -107,8 +109,9 @@ class VerifierImpl final : public Verifier {
   Device& device_;
   const StepLimits limits_;
   std::optional<FeatureProjection> projection_;
-  const int64_t projection_hidden_;  // 0 without
-  KvCache cache_;                    // outlives the sequences, whose pages return to it
+  const int64_t projection_hidden_;         // 0 without
+  KvCache cache_;                           // outlives the sequences, whose pages return to it
+  std::unique_ptr<ShadowVerifier> shadow_;  // null: no step is shadowed
   std::unique_ptr<StepRunner> runner_;
 
   std::mutex mutex_;

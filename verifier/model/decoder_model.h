@@ -26,6 +26,7 @@ class DecoderModel final : public Model {
   const ModelConfig& config() const override { return config_; }
   int max_rows() const override { return options_.max_rows; }
   absl::StatusOr<ForwardResult> Forward(const StepBatchView& batch, KvPlanes& planes) override;
+  void Observe(ForwardObserver* observer) override { rank_.observer = observer; }
 
  private:
   DecoderModel(const ModelOptions& options, ModelConfig config, Interpretation meaning, ShardPlan plan,
@@ -45,7 +46,7 @@ class DecoderModel final : public Model {
   const RopeTables rope_;
   Scratch scratch_;
   const bool host_reads_batch_;
-  const RankContext rank_;
+  RankContext rank_;
 };
 
 }  // namespace arborist::verifier

@@ -91,22 +91,23 @@ absl::Status MakeQueries(const RankContext& rank, const AttentionWeights& weight
 
 absl::Status Attend(const RankContext& rank, const StepBatchView& batch, KvPlanes& planes, int layer) {
   const int64_t latent = rank.config.kv_lora_rank, heads = rank.plan.heads().count;
-  return rank.kernels.tree_attention_mla(
-      {.query = {rank.scratch.query, batch.rows, heads, rank.config.latent_row()},
-       .cache = planes.latent(layer),
-       .cache_dtype = planes.shape().latent_type,
-       .slots = planes.slots(),
-       .latent = latent,
-       .rope = rank.config.qk_rope_head_dim,
-       .scale = rank.meaning.softmax_scale,
-       .sequence = {batch.sequence, batch.rows},
-       .page_table = {batch.page_table, batch.sequences, batch.pages_per_sequence, batch.pages_per_sequence},
-       .prefix_blocks = {batch.prefix_blocks, batch.rows},
-       .tail_slot = {batch.tail_slot, batch.rows, kernels::kMaxTailKeys, kernels::kMaxTailKeys},
-       .tail_count = {batch.tail_count, batch.rows},
-       .out = {rank.scratch.attended, batch.rows, heads, latent},
-       .scratch = rank.scratch.attention},
-      rank.stream);
+  const kernels::TreeAttentionMlaArgs args{
+      .query = {rank.scratch.query, batch.rows, heads, rank.config.latent_row()},
+      .cache = planes.latent(layer),
+      .cache_dtype = planes.shape().latent_type,
+      .slots = planes.slots(),
+      .latent = latent,
+      .rope = rank.config.qk_rope_head_dim,
+      .scale = rank.meaning.softmax_scale,
+      .sequence = {batch.sequence, batch.rows},
+      .page_table = {batch.page_table, batch.sequences, batch.pages_per_sequence, batch.pages_per_sequence},
+      .prefix_blocks = {batch.prefix_blocks, batch.rows},
+      .tail_slot = {batch.tail_slot, batch.rows, kernels::kMaxTailKeys, kernels::kMaxTailKeys},
+      .tail_count = {batch.tail_count, batch.rows},
+      .out = {rank.scratch.attended, batch.rows, heads, latent},
+      .scratch = rank.scratch.attention};
+  RETURN_IF_ERROR(rank.kernels.tree_attention_mla(args, rank.stream));
+  return rank.observer == nullptr ? absl::OkStatus() : rank.observer->Attended(layer, args);
 }
 
 // Back from latent space to values, and out.

@@ -22,7 +22,7 @@ absl::Status DenseMlp(const RankContext& rank, const kernels::ExpertWeights& wei
 }
 
 absl::Status Moe(const RankContext& rank, const LayerWeights& weights, const StepBatchView& batch,
-                 View2<const float> normed, View2<float> out) {
+                 View2<const float> normed, int layer, View2<float> out) {
   const ModelConfig& config = rank.config;
   const Interpretation& meaning = rank.meaning;
   const int64_t rows = normed.rows, chosen = config.experts_per_token;
@@ -30,19 +30,22 @@ absl::Status Moe(const RankContext& rank, const LayerWeights& weights, const Ste
   const View2<float> weight = Scratch::Rows(rank.scratch.route_weight, rows, chosen);
   const View2<int32_t> expert{rank.scratch.route, rows, chosen, chosen};
   RETURN_IF_ERROR(rank.kernels.linear({.x = normed, .weight = weights.router, .out = logits}, rank.stream));
-  RETURN_IF_ERROR(
-      rank.kernels.moe_route({.logits = Const(logits),
-                              .bias = meaning.correction_bias ? weights.router_bias : View1<const float>{},
-                              .scoring = meaning.scoring,
-                              .group_score = meaning.group_score,
-                              .groups = meaning.groups,
-                              .kept_groups = meaning.kept_groups,
-                              .top_k = static_cast<int>(chosen),
-                              .normalize = meaning.normalize,
-                              .scaling = meaning.routed_scaling,
-                              .expert = expert,
-                              .weight = weight},
-                             rank.stream));
+  const kernels::MoeRouteArgs route{
+      .logits = Const(logits),
+      .bias = meaning.correction_bias ? weights.router_bias : View1<const float>{},
+      .scoring = meaning.scoring,
+      .group_score = meaning.group_score,
+      .groups = meaning.groups,
+      .kept_groups = meaning.kept_groups,
+      .top_k = static_cast<int>(chosen),
+      .normalize = meaning.normalize,
+      .scaling = meaning.routed_scaling,
+      .expert = expert,
+      .weight = weight};
+  RETURN_IF_ERROR(rank.kernels.moe_route(route, rank.stream));
+  if (rank.observer != nullptr) {
+    RETURN_IF_ERROR(rank.observer->Routed(layer, route));
+  }
   RETURN_IF_ERROR(rank.kernels.moe_experts({.x = normed,
                                             .expert = {expert.data, rows, chosen, chosen},
                                             .weight = Const(weight),

@@ -15,6 +15,6 @@ absl::Status DenseMlp(const RankContext& rank, const kernels::ExpertWeights& wei
 // out = the weighted experts that the router chooses, plus the shared expert, summed over the ranks. Every
 // rank routes alike.
 absl::Status Moe(const RankContext& rank, const LayerWeights& weights, const StepBatchView& batch,
-                 View2<const float> normed, View2<float> out);
+                 View2<const float> normed, int layer, View2<float> out);
 
 }  // namespace arborist::verifier

@@ -10,6 +10,7 @@
 #include "common/tensor/view.h"
 #include "kernels/kernel_set.h"
 #include "verifier/kv_planes.h"
+#include "verifier/model/forward_observer.h"
 #include "verifier/model/model_config.h"
 #include "verifier/step_batch.h"
 
@@ -44,6 +45,9 @@ class Model {
   // Writes the K/V rows of every batch row into `planes`, then attends. Allocates nothing; on a GPU it only
   // enqueues.
   virtual absl::StatusOr<ForwardResult> Forward(const StepBatchView& batch, KvPlanes& planes) = 0;
+  // From now on Forward shows its kernels to `observer`; null: to nobody. Never while work is recorded. A
+  // model without such kernels has nothing to show.
+  virtual void Observe(ForwardObserver* /*observer*/) {}
 };
 
 }  // namespace arborist::verifier

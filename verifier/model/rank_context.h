@@ -3,6 +3,7 @@
 #include "common/comm/communicator.h"
 #include "common/threads/thread_pool.h"
 #include "kernels/kernel_set.h"
+#include "verifier/model/forward_observer.h"
 #include "verifier/model/interpretation.h"
 #include "verifier/model/model_config.h"
 #include "verifier/model/scratch.h"
@@ -20,6 +21,7 @@ struct RankContext {
   Communicator& communicator;
   const RopeTables& rope;
   Scratch& scratch;
+  ForwardObserver* observer = nullptr;  // of the forward pass under way; normally none
 };
 
 inline View2<const float> Const(View2<float> view) {

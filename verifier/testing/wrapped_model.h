@@ -35,6 +35,7 @@ class WrappedModel final : public Model {
     }
     return result;
   }
+  void Observe(ForwardObserver* observer) override { inner_->Observe(observer); }
 
  private:
   std::unique_ptr<Model> inner_;
