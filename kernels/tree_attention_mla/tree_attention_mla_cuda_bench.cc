@@ -35,9 +35,9 @@ struct Pool {
   explicit Pool(CudaBench& b)
       : cache(b.Memory(kPoolSlots * 576 * 2)),
         query(static_cast<float*>(b.Memory(size_t{1} << 30))),
-        out(static_cast<float*>(b.Memory(size_t{1} << 28))),
+        out(static_cast<float*>(b.Memory(size_t{1} << 29))),
         scratch(static_cast<std::byte*>(b.Memory(kScratch))) {}
-  static constexpr size_t kScratch = size_t{3} << 30;
+  static constexpr size_t kScratch = size_t{4} << 30;
   void* cache;
   float* query;
   float* out;
@@ -103,7 +103,7 @@ double Measure(CudaBench& b, const Pool& pool, const Shape& s) {
   const int64_t most =
       std::min<int64_t>(kPoolSlots / kPageRows / (s.pages() * s.batch), (int64_t{1} << 28) / queries);
   const int sets =
-      static_cast<int>(std::clamp<int64_t>(most, 1, std::min(CudaBench::SetsFor(s.KeyBytes()), 64)));
+      static_cast<int>(std::clamp<int64_t>(most, 1, std::min(CudaBench::SetsFor(s.KeyBytes()), 256)));
   std::vector<TreeAttentionMlaArgs> args;
   for (int i = 0; i < sets; ++i) {
     args.push_back(InputSet(b, pool, s, free_pages, random, queries * i));
@@ -143,7 +143,7 @@ int main(int argc, char** argv) {
     if (Run(bench, pool, {f.heads, 512, 64, f.nodes, f.prefix, f.batch},
             // Against the public mma.sync version for 100 KB, and ten times faster than a tree mask in
             // Triton.
-            f.heads == 8                                        ? f.flashinfer_100kb
+            f.flashinfer_100kb > 0                              ? f.flashinfer_100kb
             : f.nodes == 33 && f.prefix == 4096 && f.batch == 1 ? f.triton / 10
                                                                 : 0)) {
       std::printf("%28s FlashMLA %.1f, FlashInfer mma.sync %.1f, for 100 KB %.1f, Triton extend %.0f\n",
