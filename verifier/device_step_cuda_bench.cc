@@ -1,8 +1,8 @@
 // How long a verify step takes on a GPU, and how much of it is the forward pass.
 //   device_step_cuda_bench [--model=DIR] [--drafter=DIR] [--json=FILE] [--sequences=N --nodes=N]
-// "step": median time of Run, from packing on the host to the outcomes there. "forward": the recorded forward
-// pass of the same size, started many times in a row, a start. One shape alone suits a profiler. Without a
-// GPU it says so and ends with 0.
+// "step": median time of Run, from packing on the host to the outcomes there, with EXACT and with FAST
+// numerics by turns. "forward": the recorded forward pass of the same size, started many times in a row, a
+// start. One shape alone suits a profiler. Without a GPU it says so and ends with 0.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -39,21 +39,28 @@ T Must(absl::StatusOr<T> value) {
 }
 void Must(const absl::Status& status) { Check(status.ok(), status.ToString()); }
 
-double MedianMicroseconds(int runs, const std::function<void()>& run) {
-  std::vector<double> times;
-  for (int i = 0; i < runs; ++i) {
-    const Clock::time_point begin = Clock::now();
-    run();
-    times.push_back(std::chrono::duration<double, std::micro>(Clock::now() - begin).count());
-  }
-  std::nth_element(times.begin(), times.begin() + runs / 2, times.end());
-  return times[runs / 2];
+double Microseconds(const std::function<void()>& run) {
+  const Clock::time_point begin = Clock::now();
+  run();
+  return std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
 }
+
+double Median(std::vector<double> values) {
+  std::nth_element(values.begin(), values.begin() + static_cast<int64_t>(values.size() / 2), values.end());
+  return values[values.size() / 2];
+}
+
+// One shape: so many trees of so many nodes.
+struct Shape {
+  int sequences;
+  int nodes;
+};
 
 class StepBench {
  public:
-  StepBench(const std::string& target, const std::string& drafter, int sequences, Device& device)
-      : device_(device), kernels_(kernels::KernelsFor(device.kind())) {
+  StepBench(const std::string& target, const std::string& drafter, int sequences, kernels::Numerics numerics,
+            Device& device)
+      : device_(device), kernels_(kernels::KernelsFor(device.kind(), numerics)) {
     Projection projection = Must(LoadProjection(drafter));
     ModelOptions options;
     options.directory = target;
@@ -83,38 +90,44 @@ class StepBench {
     }
   }
 
-  // Microseconds of a step of so many trees of so many nodes, and of its forward pass.
-  std::pair<double, double> Measure(int sequences, int nodes) {
-    const std::vector<TokenId> tokens = Tokens(nodes + 1);
-    std::vector<int32_t> parents = {-1};
-    for (int i = 1; i <= nodes; ++i) {
-      parents.push_back(static_cast<int32_t>(random_() % static_cast<uint64_t>(i)) / 2);
+  // From here on steps are of this shape.
+  void Prepare(const Shape& shape) {
+    tokens_ = Tokens(shape.nodes + 1);
+    parents_ = {-1};
+    for (int i = 1; i <= shape.nodes; ++i) {
+      parents_.push_back(static_cast<int32_t>(random_() % static_cast<uint64_t>(i)) / 2);
     }
-    std::vector<StepTree> trees;
-    for (int i = 0; i < sequences; ++i) {
-      trees.push_back({pages_[i].table(), kContext, tokens, parents, {}});
+    trees_.clear();
+    for (int i = 0; i < shape.sequences; ++i) {
+      trees_.push_back({pages_[i].table(), kContext, tokens_, parents_, {}});
     }
-    const auto run = [&] { Must(runner_->Run(trees, {})); };
-    MedianMicroseconds(5, run);
-    const double step = MedianMicroseconds(100, run);
-
+    for (int i = 0; i < 5; ++i) {
+      Step();
+    }
     StepBatch batch;
     batch.Reserve(kCapacity.max_rows, kCapacity.max_sequences, kCapacity.max_pages_per_sequence);
-    FillStep(trees, {}, batch);
+    FillStep(trees_, {}, batch);
     const StepSize size = StepSizes(kCapacity).For(batch.rows, batch.rows);
-    StepInput input = Must(StepInput::Create(kCapacity, device_));
-    input.Pack(size, batch, {});
-    Must(input.EnqueueCopy(size));
-    const auto forward = Must(device_.Record(
-        [&] { return model_->Forward(input.View(size), cache_->planes()).status(); }, "forward"));
+    input_ = std::make_unique<StepInput>(Must(StepInput::Create(kCapacity, device_)));
+    input_->Pack(size, batch, {});
+    Must(input_->EnqueueCopy(size));
+    forward_ = Must(device_.Record(
+        [&] { return model_->Forward(input_->View(size), cache_->planes()).status(); }, "forward"));
+  }
+
+  double Step() {
+    return Microseconds([&] { Must(runner_->Run(trees_, {})); });
+  }
+
+  double Forward() {
     constexpr int kStarts = 50;
-    const double many = MedianMicroseconds(5, [&] {
-      for (int i = 0; i < kStarts; ++i) {
-        Must(forward->Start());
-      }
-      Must(device_.Synchronize());
-    });
-    return {step, many / kStarts};
+    return Microseconds([&] {
+             for (int i = 0; i < kStarts; ++i) {
+               Must(forward_->Start());
+             }
+             Must(device_.Synchronize());
+           }) /
+           kStarts;
   }
 
  private:
@@ -135,7 +148,36 @@ class StepBench {
   std::unique_ptr<KvCache> cache_;
   std::unique_ptr<DeviceStepRunner> runner_;
   std::vector<SequencePages> pages_;
+  std::vector<TokenId> tokens_;
+  std::vector<int32_t> parents_;
+  std::vector<StepTree> trees_;
+  std::unique_ptr<StepInput> input_;
+  std::unique_ptr<RecordedWork> forward_;
 };
+
+struct Figures {
+  double step, forward;
+};
+
+// The medians of EXACT and FAST, measured by turns: what disturbs one disturbs the other.
+std::pair<Figures, Figures> Measure(const Shape& shape, StepBench& exact, StepBench& fast) {
+  std::vector<double> steps[2], forwards[2];
+  StepBench* const benches[2] = {&exact, &fast};
+  for (StepBench* bench : benches) {
+    bench->Prepare(shape);
+  }
+  for (int i = 0; i < 100; ++i) {
+    for (int n = 0; n < 2; ++n) {
+      steps[n].push_back(benches[n]->Step());
+    }
+  }
+  for (int i = 0; i < 7; ++i) {
+    for (int n = 0; n < 2; ++n) {
+      forwards[n].push_back(benches[n]->Forward());
+    }
+  }
+  return {{Median(steps[0]), Median(forwards[0])}, {Median(steps[1]), Median(forwards[1])}};
+}
 
 int Main(int argc, char** argv) {
   const char* source = std::getenv("ARBORIST_SOURCE_DIR");
@@ -162,20 +204,23 @@ int Main(int argc, char** argv) {
       only_sequences.empty() ? std::vector<int>{1, 8, 32} : std::vector<int>{std::stoi(only_sequences)};
   const std::vector<int> all_nodes =
       only_nodes.empty() ? std::vector<int>{0, 8, 16, 32, 64} : std::vector<int>{std::stoi(only_nodes)};
-  StepBench bench(target, drafter, all_sequences.back(), **device);
-  std::printf("%s, context %d\n%9s %6s %10s %12s\n", (*device)->name().c_str(), kContext, "sequences",
-              "nodes", "step us", "forward us");
+  StepBench exact(target, drafter, all_sequences.back(), kernels::Numerics::kExact, **device);
+  StepBench fast(target, drafter, all_sequences.back(), kernels::Numerics::kFast, **device);
+  std::printf("%s, context %d\n%9s %6s %10s %12s %12s %16s %12s\n", (*device)->name().c_str(), kContext,
+              "sequences", "nodes", "step us", "forward us", "FAST step us", "FAST forward us", "EXACT/FAST");
   std::vector<std::string> rows;
   for (const int sequences : all_sequences) {
     for (const int nodes : all_nodes) {
       if (sequences * (nodes + 1) > kCapacity.max_logits_rows) {
         continue;
       }
-      const auto [step, forward] = bench.Measure(sequences, nodes);
-      std::printf("%9d %6d %10.1f %12.1f\n", sequences, nodes, step, forward);
+      const auto [e, f] = Measure({sequences, nodes}, exact, fast);
+      std::printf("%9d %6d %10.1f %12.1f %12.1f %16.1f %12.3f\n", sequences, nodes, e.step, e.forward, f.step,
+                  f.forward, e.step / f.step);
       rows.push_back(absl::StrFormat(
-          "{\"sequences\": %d, \"nodes\": %d, \"step_microseconds\": %.1f, \"forward_microseconds\": %.1f}",
-          sequences, nodes, step, forward));
+          "{\"sequences\": %d, \"nodes\": %d, \"step_microseconds\": %.1f, \"forward_microseconds\": %.1f, "
+          "\"fast_step_microseconds\": %.1f, \"fast_forward_microseconds\": %.1f}",
+          sequences, nodes, e.step, e.forward, f.step, f.forward));
     }
   }
   if (!json.empty()) {
