@@ -19,7 +19,7 @@ if $gpu; then
   lists=("$built/cuda_tests.txt" "$built/cuda_benches.txt")
   [ -f "${lists[0]}" ] || { echo "${lists[0]} is missing, expected a build with CUDA" >&2; exit 1; }
   mapfile -t more < <(sed '/^$/d' "${lists[@]}")
-  names+=("${more[@]}" gate_test)
+  names+=("${more[@]}" gate_test pair_gate)
 fi
 
 stage=$(mktemp -d)

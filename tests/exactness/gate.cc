@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 #include "tests/exactness/hostile_proposers.h"
 
 namespace arborist::tests {
@@ -236,6 +237,18 @@ CellReport Gate::Run(const GateCell& cell) {
     }
   }
   return report;
+}
+
+absl::StatusOr<int> RedCells(const WorldOptions& options) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<GateWorld> world, GateWorld::Create(options));
+  Gate gate(*world, 5);
+  int red = 0;
+  for (const GateSampling sampling : kSamplings) {
+    for (const int budget : {7, 16, 31}) {
+      red += gate.Run({sampling, budget, GateDrafter::kReplay, Situation::kAlone}).failure.empty() ? 0 : 1;
+    }
+  }
+  return red;
 }
 
 }  // namespace arborist::tests

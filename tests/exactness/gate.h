@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "tests/exactness/gate_world.h"
 #include "tests/exactness/round_driver.h"
 
@@ -80,5 +81,8 @@ class Gate {
   std::map<std::pair<int, int>, GateResult> plain_;
   int64_t requests_ = 0;
 };
+
+// How many of nine cells of the replay drafter, which accept long and branching paths, fail in this world.
+absl::StatusOr<int> RedCells(const WorldOptions& options);
 
 }  // namespace arborist::tests

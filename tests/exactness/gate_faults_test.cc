@@ -26,25 +26,13 @@ class PlantedFaultsTest : public testing::Test {
     WriteRandomDrafter(directory_.path() + "/drafter", 12);
   }
 
-  // The failures of the replay drafter's cells, which accept long and branching paths.
   int RedCells(const KernelSet& kernels, std::function<void(StepBatch&)> tamper) {
-    absl::StatusOr<std::unique_ptr<GateWorld>> world =
-        GateWorld::Create({.target = directory_.path() + "/target",
-                           .drafter = directory_.path() + "/drafter",
-                           .kernels = &kernels,
-                           .tamper = std::move(tamper)});
-    if (!world.ok()) {
-      ADD_FAILURE() << world.status();
-      return 0;
-    }
-    Gate gate(**world, 5);
-    int red = 0;
-    for (const GateSampling sampling : kSamplings) {
-      for (const int budget : {7, 16, 31}) {
-        red += gate.Run({sampling, budget, GateDrafter::kReplay, Situation::kAlone}).failure.empty() ? 0 : 1;
-      }
-    }
-    return red;
+    const absl::StatusOr<int> red = tests::RedCells({.target = directory_.path() + "/target",
+                                                     .drafter = directory_.path() + "/drafter",
+                                                     .kernels = &kernels,
+                                                     .tamper = std::move(tamper)});
+    EXPECT_TRUE(red.ok()) << red.status();
+    return red.value_or(0);
   }
 
   TemporaryDirectory directory_;

@@ -72,6 +72,9 @@ absl::StatusOr<Site> MakeSite(const WorldOptions& options, std::optional<uint64_
   if (options.tamper) {
     model = std::make_unique<TamperedModel>(std::move(model), options.tamper);
   }
+  if (options.wrap_model) {
+    model = options.wrap_model(std::move(model), *site.device);
+  }
   verifier::VerifierOptions verifier_options;
   verifier_options.pages = 64;
   verifier_options.kv_type = options.device == DeviceKind::kCpu ? DType::kF32 : DType::kBF16;
@@ -82,7 +85,7 @@ absl::StatusOr<Site> MakeSite(const WorldOptions& options, std::optional<uint64_
   verifier_options.max_rows = options.max_rows;
   verifier_options.max_logits_rows = options.max_rows;
   verifier_options.prefill_chunk = options.prefill_chunk;
-  verifier_options.run_self_test = options.kernels == nullptr && !options.tamper;
+  verifier_options.run_self_test = options.kernels == nullptr && !options.tamper && !options.wrap_model;
   verifier_options.cut_trees_seed = cut_seed;
   ASSIGN_OR_RETURN(site.verifier, verifier::CreateVerifier(verifier_options, std::move(model),
                                                            std::move(projection), kernels, *site.device));

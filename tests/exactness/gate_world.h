@@ -12,6 +12,7 @@
 #include "common/device/device.h"
 #include "drafter/proposer.h"
 #include "kernels/kernel_set.h"
+#include "verifier/model/model.h"
 #include "verifier/step_batch.h"
 #include "verifier/verifier.h"
 
@@ -30,10 +31,12 @@ struct WorldOptions {
   // A file with real prompts (prompt<i>.ids and prompt<i>.greedy_64), or empty: prompts are random tokens
   // with a repeated phrase.
   std::string prompts = {};
-  // Planted faults, on the CPU: a backend with single entries replaced (null: the device's), and a hand in
-  // every step's input.
+  // Planted faults: a backend with single entries replaced (null: the device's), a hand in every step's input
+  // (on the CPU), or something that stands before the model. With any of them there is no self-test.
   const kernels::KernelSet* kernels = nullptr;
   std::function<void(verifier::StepBatch&)> tamper = nullptr;
+  std::function<std::unique_ptr<verifier::Model>(std::unique_ptr<verifier::Model>, Device&)> wrap_model =
+      nullptr;
 };
 
 // A target with everything the gate needs around it: a verifier, one that cuts trees, one elsewhere with the

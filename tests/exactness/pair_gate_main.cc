@@ -1,15 +1,27 @@
 // The gate on the shipped pair: a seed-rotating sample of the product, or all of it.
 //   pair_gate [--exhaustive] [--runs N] [--seed S] [--target DIR] [--drafter DIR]
+//             [--device cpu|cuda] [--jobs N] [--seconds S] [--report=FILE]
+// Jobs are worlds of their own that share the cells. After S seconds no further cell begins; what was left
+// out is told. The report is JSON: {"passed": cells, "failed": [sentences], "skipped": cells}.
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <fstream>
 #include <map>
+#include <memory>
+#include <mutex>
 #include <random>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "tests/exactness/gate.h"
 
 namespace arborist::tests {
@@ -19,14 +31,27 @@ namespace {
 constexpr GateDrafter kDrafters[] = {GateDrafter::kDFlash, GateDrafter::kNgram,   GateDrafter::kRandom,
                                      GateDrafter::kStale,  GateDrafter::kMaximal, GateDrafter::kMalformed};
 
+using Clock = std::chrono::steady_clock;
+
 struct Arguments {
   bool exhaustive = false;
   int runs = 200;
   uint64_t seed = static_cast<uint64_t>(std::time(nullptr) / 86400);
+  DeviceKind device = DeviceKind::kCpu;
+  int jobs = 1;
+  int seconds = 0;  // 0: no limit
   std::string target;
   std::string drafter;
   std::string prompts;
+  std::string report;
 };
+
+[[noreturn]] void EndWithUsage() {
+  std::fprintf(stderr,
+               "usage: pair_gate [--exhaustive] [--runs N] [--seed S] [--target DIR] [--drafter DIR] "
+               "[--device cpu|cuda] [--jobs N] [--seconds S] [--report=FILE]\n");
+  std::exit(2);
+}
 
 Arguments Parse(int argc, char** argv) {
   Arguments arguments;
@@ -37,21 +62,35 @@ Arguments Parse(int argc, char** argv) {
   arguments.target = pair + "/target";
   arguments.drafter = pair + "/drafter";
   for (int i = 1; i < argc; ++i) {
-    const bool more = i + 1 < argc;
-    if (std::strcmp(argv[i], "--exhaustive") == 0) {
+    const std::string name = argv[i];
+    if (name == "--exhaustive") {
       arguments.exhaustive = true;
-    } else if (std::strcmp(argv[i], "--runs") == 0 && more) {
-      arguments.runs = std::atoi(argv[++i]);
-    } else if (std::strcmp(argv[i], "--seed") == 0 && more) {
-      arguments.seed = std::strtoull(argv[++i], nullptr, 10);
-    } else if (std::strcmp(argv[i], "--target") == 0 && more) {
-      arguments.target = argv[++i];
-    } else if (std::strcmp(argv[i], "--drafter") == 0 && more) {
-      arguments.drafter = argv[++i];
+      continue;
+    }
+    if (name.rfind("--report=", 0) == 0) {
+      arguments.report = name.substr(std::strlen("--report="));
+      continue;
+    }
+    if (i + 1 == argc) {
+      EndWithUsage();
+    }
+    const std::string value = argv[++i];
+    if (name == "--runs") {
+      arguments.runs = std::atoi(value.c_str());
+    } else if (name == "--seed") {
+      arguments.seed = std::strtoull(value.c_str(), nullptr, 10);
+    } else if (name == "--target") {
+      arguments.target = value;
+    } else if (name == "--drafter") {
+      arguments.drafter = value;
+    } else if (name == "--jobs") {
+      arguments.jobs = std::max(1, std::atoi(value.c_str()));
+    } else if (name == "--seconds") {
+      arguments.seconds = std::atoi(value.c_str());
+    } else if (name == "--device" && (value == "cpu" || value == "cuda")) {
+      arguments.device = value == "cuda" ? DeviceKind::kCuda : DeviceKind::kCpu;
     } else {
-      std::fprintf(stderr,
-                   "usage: pair_gate [--exhaustive] [--runs N] [--seed S] [--target DIR] [--drafter DIR]\n");
-      std::exit(2);
+      EndWithUsage();
     }
   }
   return arguments;
@@ -82,71 +121,140 @@ std::string CheckAcceptance(const GateCell& cell, const GateResult& sum) {
   return "";
 }
 
+void Add(const GateResult& from, GateResult& to) {
+  to.rounds += from.rounds;
+  to.committed_by_trees += from.committed_by_trees;
+  to.refused_trees += from.refused_trees;
+  to.off_spine_rounds += from.off_spine_rounds;
+  to.compacted_rounds += from.compacted_rounds;
+}
+
+// What all jobs did together.
+class Totals {
+ public:
+  void Count(const GateCell& cell, const CellReport& report) {
+    const std::lock_guard lock(mutex_);
+    ++cells_;
+    Judge(report.failure.empty() ? CheckAcceptance(cell, report.sum) : report.failure);
+    sequences_ += report.sequences;
+    Add(report.sum, by_drafter_[cell.drafter]);
+    if (cell.drafter == GateDrafter::kNgram && cell.sampling == GateSampling::kGreedy && cell.budget >= 16) {
+      Add(report.sum, ngram_greedy_wide_);
+    }
+  }
+
+  // An empty sentence is no failure.
+  void Fail(const std::string& sentence) {
+    const std::lock_guard lock(mutex_);
+    Judge(sentence);
+  }
+
+  // Branching and compaction must have been exercised by a real drafter too.
+  void CheckNgram() {
+    const GateResult& ngram = ngram_greedy_wide_;
+    if (ngram.off_spine_rounds * 10 < ngram.rounds || ngram.compacted_rounds * 10 < ngram.rounds) {
+      Fail(absl::StrCat("n-gram, T=0, 16 nodes and more: ", ngram.off_spine_rounds, " of ", ngram.rounds,
+                        " rounds off the spine, ", ngram.compacted_rounds, " compacted, expected 10 %"));
+    }
+  }
+
+  void Print(size_t wanted, uint64_t seed, double seconds) const {
+    static constexpr const char* kNames[] = {"DFlash",  "n-gram",    "random", "stale",
+                                             "maximal", "malformed", "replay"};
+    for (const auto& [drafter, sum] : by_drafter_) {
+      std::printf("%-10s %6d rounds, mean accepted length %.2f, %d trees refused\n",
+                  kNames[static_cast<int>(drafter)], sum.rounds, sum.mean_accepted(), sum.refused_trees);
+    }
+    std::printf("n-gram, T=0, 16 nodes and more: %d rounds, %d off the spine, %d compacted\n",
+                ngram_greedy_wide_.rounds, ngram_greedy_wide_.off_spine_rounds,
+                ngram_greedy_wide_.compacted_rounds);
+    std::printf("pair gate: %zu of %zu cells, %d sequences, %zu failures, %.0f s, seed %llu\n", cells_,
+                wanted, sequences_, failures_.size(), seconds, static_cast<unsigned long long>(seed));
+  }
+
+  void Write(const std::string& path, size_t wanted) const {
+    std::ofstream(path) << absl::StrCat("{\"passed\": ", cells_ - std::min(cells_, failures_.size()),
+                                        ", \"failed\": [", absl::StrJoin(failures_, ", ", Quoted),
+                                        "], \"skipped\": ", wanted - cells_, "}\n");
+  }
+
+  bool good() const { return failures_.empty() && cells_ > 0; }
+
+ private:
+  static void Quoted(std::string* out, const std::string& text) {
+    absl::StrAppend(out, "\"");
+    for (const char c : text) {
+      out->push_back(c == '"' || c == '\\' || static_cast<unsigned char>(c) < ' ' ? ' ' : c);
+    }
+    absl::StrAppend(out, "\"");
+  }
+
+  void Judge(const std::string& failure) {
+    if (!failure.empty()) {
+      std::printf("FAILED %s\n", failure.c_str());
+      failures_.push_back(failure);
+    }
+  }
+
+  std::mutex mutex_;
+  size_t cells_ = 0;
+  int sequences_ = 0;
+  std::vector<std::string> failures_;
+  GateResult ngram_greedy_wide_;
+  std::map<GateDrafter, GateResult> by_drafter_;
+};
+
 int Main(int argc, char** argv) {
   const Arguments arguments = Parse(argc, argv);
-  const auto world = GateWorld::Create({.target = arguments.target,
-                                        .drafter = arguments.drafter,
-                                        .cut_seed = arguments.seed,
-                                        .prompts = arguments.prompts});
-  if (!world.ok()) {
-    std::fprintf(stderr, "%s\n", world.status().ToString().c_str());
-    return 1;
+  const Clock::time_point begin = Clock::now();
+  std::vector<std::unique_ptr<GateWorld>> worlds;
+  for (int job = 0; job < arguments.jobs; ++job) {
+    auto world = GateWorld::Create({.target = arguments.target,
+                                    .drafter = arguments.drafter,
+                                    .device = arguments.device,
+                                    .cut_seed = arguments.seed,
+                                    .prompts = arguments.prompts});
+    if (!world.ok()) {
+      std::fprintf(stderr, "%s\n", world.status().ToString().c_str());
+      return 1;
+    }
+    worlds.push_back(*std::move(world));
   }
   std::vector<GateCell> cells = Product();
-  if (!arguments.exhaustive) {
+  if (!arguments.exhaustive || arguments.seconds > 0) {  // what a time limit leaves out is any cell
     std::mt19937_64 random(arguments.seed);
     std::shuffle(cells.begin(), cells.end(), random);
+  }
+  if (!arguments.exhaustive) {
     cells.resize(std::min<size_t>(cells.size(), static_cast<size_t>(arguments.runs)));
   }
-  Gate gate(**world, arguments.seed);
-  int failures = 0;
-  int sequences = 0;
-  GateResult ngram_greedy_wide;
-  std::map<GateDrafter, GateResult> by_drafter;
-  for (const GateCell& cell : cells) {
-    const CellReport report = gate.Run(cell);
-    std::string failure = report.failure.empty() ? CheckAcceptance(cell, report.sum) : report.failure;
-    if (!failure.empty()) {
-      ++failures;
-      std::printf("FAILED %s\n", failure.c_str());
+  Totals totals;
+  std::atomic<size_t> next = 0;
+  const auto work = [&](GateWorld& world) {
+    Gate gate(world, arguments.seed);
+    if (&world == worlds.front().get() && gate.DistinctTexts(GateSampling::kTopP, 8) != 8) {
+      totals.Fail("T=1: fewer than 8 distinct texts from 8 seeds");
     }
-    sequences += report.sequences;
-    GateResult& sum = by_drafter[cell.drafter];
-    sum.rounds += report.sum.rounds;
-    sum.committed_by_trees += report.sum.committed_by_trees;
-    sum.refused_trees += report.sum.refused_trees;
-    if (cell.drafter == GateDrafter::kNgram && cell.sampling == GateSampling::kGreedy && cell.budget >= 16) {
-      ngram_greedy_wide.rounds += report.sum.rounds;
-      ngram_greedy_wide.off_spine_rounds += report.sum.off_spine_rounds;
-      ngram_greedy_wide.compacted_rounds += report.sum.compacted_rounds;
+    for (size_t i = next++; i < cells.size(); i = next++) {
+      if (arguments.seconds > 0 && Clock::now() - begin > std::chrono::seconds(arguments.seconds)) {
+        break;
+      }
+      totals.Count(cells[i], gate.Run(cells[i]));
     }
+  };
+  std::vector<std::thread> threads;
+  for (const std::unique_ptr<GateWorld>& world : worlds) {
+    threads.emplace_back([&] { work(*world); });
   }
-  // Branching and compaction must have been exercised by a real drafter too.
-  if (ngram_greedy_wide.off_spine_rounds * 10 < ngram_greedy_wide.rounds ||
-      ngram_greedy_wide.compacted_rounds * 10 < ngram_greedy_wide.rounds) {
-    ++failures;
-    std::printf(
-        "FAILED n-gram, T=0, 16 nodes and more: %d of %d rounds off the spine, %d compacted, expected 10 "
-        "%%\n",
-        ngram_greedy_wide.off_spine_rounds, ngram_greedy_wide.rounds, ngram_greedy_wide.compacted_rounds);
+  for (std::thread& thread : threads) {
+    thread.join();
   }
-  const int distinct = gate.DistinctTexts(GateSampling::kTopP, 8);
-  if (distinct != 8) {
-    ++failures;
-    std::printf("FAILED T=1: %d distinct texts from 8 seeds\n", distinct);
+  totals.CheckNgram();
+  totals.Print(cells.size(), arguments.seed, std::chrono::duration<double>(Clock::now() - begin).count());
+  if (!arguments.report.empty()) {
+    totals.Write(arguments.report, cells.size());
   }
-  static constexpr const char* kNames[] = {"DFlash",  "n-gram",    "random", "stale",
-                                           "maximal", "malformed", "replay"};
-  for (const auto& [drafter, sum] : by_drafter) {
-    std::printf("%-10s %6d rounds, mean accepted length %.2f, %d trees refused\n",
-                kNames[static_cast<int>(drafter)], sum.rounds, sum.mean_accepted(), sum.refused_trees);
-  }
-  std::printf("n-gram, T=0, 16 nodes and more: %d rounds, %d off the spine, %d compacted\n",
-              ngram_greedy_wide.rounds, ngram_greedy_wide.off_spine_rounds,
-              ngram_greedy_wide.compacted_rounds);
-  std::printf("pair gate: %zu cells, %d sequences, %d failures, seed %llu\n", cells.size(), sequences,
-              failures, static_cast<unsigned long long>(arguments.seed));
-  return failures == 0 ? 0 : 1;
+  return totals.good() ? 0 : 1;
 }
 
 }  // namespace

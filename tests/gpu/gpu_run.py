@@ -1,8 +1,11 @@
 #!/usr/bin/env python3
 """Runs the GPU tests or benches and writes tests/gpu/results/<mode>.json; see run.sh."""
 
+import concurrent.futures
 import datetime
+import fnmatch
 import hashlib
+import importlib.util
 import json
 import os
 import pathlib
@@ -17,6 +20,12 @@ BIN = pathlib.Path(os.environ.get("ARBORIST_BIN", ROOT / "build/release/bin"))
 RESULTS = pathlib.Path(os.environ.get("ARBORIST_GPU_RESULTS", ROOT / "tests/gpu/results"))
 MODE_SECONDS = 530  # every mode ends in under 9 minutes
 SANITIZERS = ("memcheck", "racecheck", "initcheck")
+SANITIZED_AT_ONCE = 12
+# Tests that take too long under a sanitizer, or that fault on purpose: "program test [tool]", "*" matches anything.
+TOO_LONG = ROOT / "tests/gpu/too_long_for_sanitizers.txt"
+GATE_TESTS = ("gate_test", "gate_faults_cuda_test")
+PAIR_GATE_SECONDS = 330
+PAIR_GATE_JOBS = 8
 # Of --check too; each takes --report=FILE and skips itself without PyTorch.
 PYTHON_TESTS = ("tests/capi/torch_test.py",)
 # Beside the programs, in a build and in a bundle.
@@ -58,8 +67,18 @@ def binary_hash(names):
     return digest.hexdigest()[:16]
 
 
+def cublas_folder():
+    """Where PyTorch keeps its cuBLAS, for a machine whose CUDA toolkit has none."""
+    try:
+        places = importlib.util.find_spec("nvidia.cublas").submodule_search_locations
+    except (ImportError, AttributeError):
+        return ""
+    return str(pathlib.Path(list(places)[0]) / "lib")
+
+
 def run(command, timeout):
-    environment = dict(os.environ, ARBORIST_SOURCE_DIR=str(ROOT))
+    libraries = [place for place in (os.environ.get("LD_LIBRARY_PATH", ""), cublas_folder()) if place]
+    environment = dict(os.environ, ARBORIST_SOURCE_DIR=str(ROOT), LD_LIBRARY_PATH=":".join(libraries))
     try:
         done = subprocess.run([str(part) for part in command], env=environment, capture_output=True, text=True,
                               timeout=max(1, timeout))
@@ -117,30 +136,57 @@ def check(deadline, names, wrapper=(), extra=()):
     return ok, rows
 
 
+def check_reporting(deadline, name, command):
+    """A program of ours that writes {"passed", "failed", "skipped"} itself, with --report=FILE."""
+    with tempfile.TemporaryDirectory() as folder:
+        report = pathlib.Path(folder) / "report.json"
+        code, data, seconds, output = timed([*command, f"--report={report}"], report, deadline)
+    counted = (data["passed"], data["failed"], data["skipped"]) if data else (0, ["no report"], 0)
+    good, row = judge(name, code, counted, seconds, output)
+    return good, row, output
+
+
 def check_python(deadline):
-    rows, ok = [], True
-    for name in PYTHON_TESTS:
-        with tempfile.TemporaryDirectory() as folder:
-            report = pathlib.Path(folder) / "report.json"
-            code, data, seconds, output = timed([sys.executable, ROOT / name, f"--report={report}"], report, deadline)
-        counted = (data["passed"], data["failed"], data["skipped"]) if data else (0, ["no report"], 0)
-        good, row = judge(name, code, counted, seconds, output)
-        ok = ok and good
-        rows.append(row)
-    return ok, rows
+    done = [check_reporting(deadline, name, [sys.executable, ROOT / name]) for name in PYTHON_TESTS]
+    return all(good for good, _, _ in done), [row for _, row, _ in done]
+
+
+def gate(deadline):
+    """The random model's whole product, the planted faults, and as much of the pair's product as the time allows."""
+    ok, rows = check(deadline, GATE_TESTS, extra=["--gtest_filter=*Cuda*"])
+    seconds = int(min(PAIR_GATE_SECONDS, deadline - time.monotonic() - 20))
+    command = [BIN / "pair_gate", "--device", "cuda", "--exhaustive", "--jobs", PAIR_GATE_JOBS, "--seconds", seconds]
+    good, row, output = check_reporting(deadline, "pair_gate", command)
+    print(output if good else "", flush=True)
+    return ok and good, [*rows, dict(row, summary=(output.strip().splitlines() or [""])[-1])]
+
+
+def too_long(name, tool):
+    """The tests of a program that a sanitizer leaves out."""
+    lines = [line.split() for line in TOO_LONG.read_text().splitlines() if line and not line.startswith("#")]
+    return [test for program, test, *tools in lines if fnmatch.fnmatch(name, program) and tools in ([], [tool])]
+
+
+def sanitize_one(deadline, tool, name):
+    with tempfile.TemporaryDirectory() as folder:
+        report = pathlib.Path(folder) / "report.json"
+        left_out = too_long(name, tool)
+        command = ["compute-sanitizer", "--tool", tool, "--error-exitcode", "99", "--print-limit", "3", BIN / name,
+                   f"--gtest_output=json:{report}", f"--gtest_filter=-{':'.join(left_out)}"]
+        code, data, seconds, output = timed(command, report, deadline)
+    good, row = judge(f"{tool} {name}", code, counts(data) if data else (0, ["no report"], 0), seconds, output)
+    return good and row["passed"] > 0, dict(row, program=name, tool=tool, left_out=left_out)
 
 
 def sanitize(deadline):
+    """Every program with a GPU part under every tool, several at once, the longest first."""
     if shutil.which("compute-sanitizer") is None:
         sys.exit("compute-sanitizer is missing, expected it on the PATH (it comes with the CUDA toolkit)")
-    ok, rows = True, []
-    for tool in SANITIZERS:
-        print(f"-- {tool}", flush=True)
-        wrapper = ["compute-sanitizer", "--tool", tool, "--error-exitcode", "99", "--print-limit", "3"]
-        good, tool_rows = check(deadline, programs("tests"), wrapper, ["--gtest_filter=*Small*"])
-        ok = ok and good
-        rows += [dict(row, tool=tool) for row in tool_rows]
-    return ok, rows
+    names = [name for name in programs("tests") if "*" not in too_long(name, None)]
+    runs = [(tool, name) for name in sorted(names, key=lambda name: -(BIN / name).stat().st_size) for tool in SANITIZERS]
+    with concurrent.futures.ThreadPoolExecutor(SANITIZED_AT_ONCE) as pool:
+        done = list(pool.map(lambda which: sanitize_one(deadline, *which), runs))
+    return all(good for good, _ in done), [row for _, row in done]
 
 
 def bench(deadline):
@@ -161,6 +207,8 @@ def bench(deadline):
                         "microseconds": data["copy_bytes_per_second"] / 1e12})
         figures.append({"bench": name, "kernel": "control", "shape": "empty kernel in a graph",
                         "microseconds": data["empty_launch_microseconds"]})
+        figures.append({"bench": name, "kernel": "control", "shape": "cuBLAS bf16 8192 x 8192 x 8192, TFLOP/s",
+                        "microseconds": data.get("cublas_flops", 0) / 1e12})
     return ok, figures
 
 
@@ -184,8 +232,8 @@ def main():
         names = programs("tests")
         ok, rows = sanitize(deadline)
     elif mode == "gate":
-        names = ["gate_test"]
-        ok, rows = check(deadline, names, extra=["--gtest_filter=*Cuda*"])
+        names = [*GATE_TESTS, "pair_gate"]
+        ok, rows = gate(deadline)
     else:
         names = programs("benches")
         ok, rows = bench(deadline)
