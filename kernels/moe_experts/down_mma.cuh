@@ -2,9 +2,9 @@
 
 #include <cstdint>
 
+#include "kernels/kernel_overlap/kernel_overlap.cuh"
 #include "kernels/moe_experts/expert_rows.cuh"
 #include "kernels/moe_experts/item_sums.cuh"
-#include "kernels/moe_experts/kernel_overlap.cuh"
 #include "kernels/moe_experts/weight_ring.cuh"
 
 // out = sum over experts of weight * (down inner), bf16 weights and inner values. A warp multiplies an item's

@@ -3,8 +3,8 @@
 #include <cstdint>
 
 #include "kernels/exact_math/exact_scalar.h"
+#include "kernels/kernel_overlap/kernel_overlap.cuh"
 #include "kernels/moe_experts/expert_rows.cuh"
-#include "kernels/moe_experts/kernel_overlap.cuh"
 #include "kernels/moe_experts/weight_ring.cuh"
 
 // inner = silu(gate x) * (up x), bf16 weights. A unit of work is an item and 16 inner columns: a weight tile

@@ -33,7 +33,7 @@ int Attribute(cudaDeviceAttr attribute) {
 }
 int Multiprocessors() { return Attribute(cudaDevAttrMultiProcessorCount); }
 
-// `overlap`: may start before the kernel before it has ended; see kernel_overlap.cuh.
+// `overlap`: may start before the kernel before it has ended.
 absl::Status Launch(Kernel kernel, int64_t blocks, int threads, int shared_bytes, const ExpertsPiece& call,
                     bool overlap, StreamView stream, absl::string_view name) {
   if (blocks == 0) {
