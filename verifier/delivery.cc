@@ -60,6 +60,11 @@ void VerifierImpl::DeliverClosed() {
   closed_.clear();
 }
 
+void VerifierImpl::Deliver() {
+  DeliverStep();
+  DeliverBoundary();
+}
+
 void VerifierImpl::DeliverBoundary() {
   DeliverClosed();
   for (Sequence* sequence : announced_) {
@@ -68,6 +73,8 @@ void VerifierImpl::DeliverBoundary() {
   for (Sequence* sequence : with_features_) {
     DeliverFeatureChunk(*sequence);
   }
+  announced_.clear();
+  with_features_.clear();
 }
 
 void VerifierImpl::DeliverPhase(const Sequence& sequence) {
@@ -114,7 +121,7 @@ void VerifierImpl::DeliverStepBegin() {
 }
 
 void VerifierImpl::DeliverStep() {
-  for (TreeInStep& tree : trees_) {
+  for (TreeInStep& tree : finished_trees_) {
     if (!tree.deliver) {
       continue;
     }
@@ -125,11 +132,13 @@ void VerifierImpl::DeliverStep() {
     }
     sequence.sink->OnCommitted(std::move(tree.committed));
   }
-  for (const ChunkInStep& chunk : chunks_) {
+  for (const ChunkInStep& chunk : finished_chunks_) {
     if (chunk.deliver) {
       DeliverPhase(*chunk.sequence);
     }
   }
+  finished_trees_.clear();
+  finished_chunks_.clear();
 }
 
 }  // namespace arborist::verifier

@@ -173,7 +173,8 @@ absl::Status DeviceStepRunner::EnqueueAccept(const StepSize& size, const StepArr
                               device_.stream());
 }
 
-absl::Status DeviceStepRunner::Run(std::span<const StepTree> trees, std::span<const StepChunk> chunks) {
+absl::Status DeviceStepRunner::Run(std::span<const StepTree> trees, std::span<const StepChunk> chunks,
+                                   absl::FunctionRef<void()> meanwhile) {
   FillStep(trees, chunks, batch_);
   const StepSize size = sizes_.For(batch_.rows, static_cast<int>(batch_.logits_row.size()));
   ASSIGN_OR_RETURN(RecordedWork* const work, Recorded(size));
@@ -189,6 +190,7 @@ absl::Status DeviceStepRunner::Run(std::span<const StepTree> trees, std::span<co
     ASSIGN_OR_RETURN(forward, shadow_->Forward(*model_, input_.View(size)));
   }
   RETURN_IF_ERROR(InStep(work->Start(), size));
+  meanwhile();
   RETURN_IF_ERROR(InStep(device_.Synchronize(), size));
   RETURN_IF_ERROR(ReadOutcomes(size, trees));
   return shadowed ? shadow_->AfterStep(forward, chosen_.As<TokenId>(), result_.log_prob, *this)

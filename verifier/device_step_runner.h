@@ -36,7 +36,9 @@ class DeviceStepRunner final : public StepRunner {
   // Records every size of steps without prompt chunks. The others are recorded when they first come.
   absl::Status RecordTrees();
 
-  absl::Status Run(std::span<const StepTree> trees, std::span<const StepChunk> chunks) override;
+  using StepRunner::Run;
+  absl::Status Run(std::span<const StepTree> trees, std::span<const StepChunk> chunks,
+                   absl::FunctionRef<void()> meanwhile) override;
   const TreeOutcome& outcome(int tree) const override { return outcomes_[tree]; }
   void CopyPathFeatures(int tree, int32_t rows, BFloat16* out) const override;
   absl::Status ReadFeatures(std::span<const int32_t> page_table, int32_t position, int32_t rows,

@@ -53,7 +53,9 @@ HostStepRunner::HostStepRunner(const StepCapacity& capacity, Model* model, KvCac
                          kScratchAlignment);
 }
 
-absl::Status HostStepRunner::Run(std::span<const StepTree> trees, std::span<const StepChunk> chunks) {
+absl::Status HostStepRunner::Run(std::span<const StepTree> trees, std::span<const StepChunk> chunks,
+                                 absl::FunctionRef<void()> meanwhile) {
+  meanwhile();
   FillStep(trees, chunks, batch_);
   Check(static_cast<int>(batch_.logits_row.size()) <= capacity_.max_logits_rows,
         "the scheduler counts rows with logits");

@@ -23,7 +23,9 @@ class HostStepRunner final : public StepRunner {
   HostStepRunner(const StepCapacity& capacity, Model* model, KvCache* cache, FeatureProjection* projection,
                  const kernels::KernelSet& kernels, StreamView stream);
 
-  absl::Status Run(std::span<const StepTree> trees, std::span<const StepChunk> chunks) override;
+  using StepRunner::Run;
+  absl::Status Run(std::span<const StepTree> trees, std::span<const StepChunk> chunks,
+                   absl::FunctionRef<void()> meanwhile) override;
   const TreeOutcome& outcome(int tree) const override { return outcomes_[tree]; }
   void CopyPathFeatures(int tree, int32_t rows, BFloat16* out) const override;
   absl::Status ReadFeatures(std::span<const int32_t> page_table, int32_t position, int32_t rows,

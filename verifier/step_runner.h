@@ -4,6 +4,7 @@
 #include <span>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "common/base/ids.h"
 #include "common/tensor/dtype.h"
@@ -47,8 +48,13 @@ class StepRunner {
  public:
   virtual ~StepRunner() = default;
 
-  // At most the capacity. An error means that nothing of this step may be used.
-  virtual absl::Status Run(std::span<const StepTree> trees, std::span<const StepChunk> chunks) = 0;
+  // At most the capacity. An error means that nothing of this step may be used. `meanwhile` is called while
+  // the device computes, on the host before it computes; not where an error comes first.
+  virtual absl::Status Run(std::span<const StepTree> trees, std::span<const StepChunk> chunks,
+                           absl::FunctionRef<void()> meanwhile) = 0;
+  absl::Status Run(std::span<const StepTree> trees, std::span<const StepChunk> chunks) {
+    return Run(trees, chunks, [] {});
+  }
   virtual const TreeOutcome& outcome(int tree) const = 0;
 
   // Copies the features of the first `rows` nodes of a tree's path to `out`, [rows, hidden]. Only with a

@@ -89,6 +89,8 @@ VerifierImpl::VerifierImpl(const VerifierOptions& options, std::unique_ptr<Model
   plan_.chunks.reserve(sequences);
   trees_.reserve(sequences);
   chunks_.reserve(sequences);
+  finished_trees_.reserve(sequences);
+  finished_chunks_.reserve(sequences);
   step_trees_.reserve(sequences);
   step_chunks_.reserve(sequences);
   run_.reserve(static_cast<size_t>(kMaxTreeDepth) + 1);
@@ -119,8 +121,10 @@ void VerifierImpl::Loop() {
   while (true) {
     {
       std::unique_lock lock(mutex_);
-      busy_ = false;
-      wake_.wait(lock, [this] { return stopping_ || HasWork(); });
+      if (finished_trees_.empty() && finished_chunks_.empty()) {
+        busy_ = false;
+        wake_.wait(lock, [this] { return stopping_ || HasWork(); });
+      }
       if (stopping_) {
         break;
       }
@@ -131,18 +135,24 @@ void VerifierImpl::Loop() {
       AdmitQueue();
       Plan();
     }
-    DeliverBoundary();
+    if (!with_features_.empty()) {
+      Deliver();  // features are read between steps
+    }
     if (!trees_.empty() || !chunks_.empty()) {
-      RunStep();
+      RunStep();  // and deliver meanwhile
+    } else {
+      Deliver();
     }
     if (!device_fault_.ok() && !device_failed_.load()) {
       FailDevice();
     }
   }
+  Deliver();
   CloseAll();
 }
 
 void VerifierImpl::FailDevice() {
+  Deliver();
   device_failed_.store(true);
   {
     const std::lock_guard lock(mutex_);
@@ -305,7 +315,8 @@ void VerifierImpl::RunStep() {
   if (options_.before_step) {
     options_.before_step(step_trees_, step_chunks_, cache_.planes(), device_);
   }
-  step_status_ = runner_->Run(step_trees_, step_chunks_);
+  step_status_ = runner_->Run(step_trees_, step_chunks_, [this] { Deliver(); });
+  Deliver();  // where it failed before that
   if (device_.kind() == DeviceKind::kCuda) {
     device_fault_.Update(step_status_);
   }
@@ -323,7 +334,8 @@ void VerifierImpl::RunStep() {
     }
   }
   MarkProgress();
-  DeliverStep();
+  std::swap(trees_, finished_trees_);
+  std::swap(chunks_, finished_chunks_);
 }
 
 void VerifierImpl::ApplyTree(int index) {

@@ -96,6 +96,8 @@ class VerifierImpl final : public Verifier {
   // After a step or a copy failed on a GPU, which leaves it unusable: ends everything.
   void FailDevice();
   void BuildCommitted(int index, double step_seconds);
+  // What the last step and the boundary after it brought; once.
+  void Deliver();
   void DeliverBoundary();
   void DeliverClosed();
   void DeliverPhase(const Sequence& sequence);
@@ -138,6 +140,8 @@ class VerifierImpl final : public Verifier {
   StepPlan plan_;
   std::vector<TreeInStep> trees_;
   std::vector<ChunkInStep> chunks_;
+  std::vector<TreeInStep> finished_trees_;  // of the last step: their owners do not know yet
+  std::vector<ChunkInStep> finished_chunks_;
   std::vector<StepTree> step_trees_;
   std::vector<StepChunk> step_chunks_;
   std::vector<TokenId> run_;
