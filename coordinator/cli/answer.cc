@@ -41,6 +41,7 @@ GeneratedAnswer ReadAnswer(v1::CoordinatorService::Stub& stub, const Connection&
       const v1::GenerateChunk& chunk = response.chunk();
       if (answer.token_ids.empty()) {
         answer.first_chunk = GeneratedAnswer::Clock::now();
+        answer.first_chunk_tokens = chunk.token_ids_size();
       }
       answer.text += chunk.text();
       answer.token_ids.insert(answer.token_ids.end(), chunk.token_ids().begin(), chunk.token_ids().end());
@@ -91,6 +92,7 @@ std::string AsJson(const GeneratedAnswer& answer) {
   out.Integer("cut_nodes", final.cut_nodes());
   out.Integer("fallbacks", final.fallbacks());
   out.Raw("seconds", seconds.Finish());
+  out.Integer("first_chunk_tokens", answer.first_chunk_tokens);
   out.Integer("first_chunk_ns", Nanoseconds(answer.first_chunk));
   out.Integer("end_ns", Nanoseconds(answer.end));
   return out.Finish();

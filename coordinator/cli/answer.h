@@ -19,6 +19,7 @@ struct GeneratedAnswer {
   std::vector<int32_t> token_ids;
   v1::GenerateFinal final;
   Clock::time_point first_chunk;  // of the text
+  int64_t first_chunk_tokens = 0;
   Clock::time_point end;
   grpc::Status status;
 };

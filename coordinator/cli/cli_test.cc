@@ -126,6 +126,27 @@ TEST(ClientTest, AWrongCommandLineIsStatusTwoAndALostServerStatusOne) {
   EXPECT_EQ(RunClient(6, no_server), 1);
 }
 
+TEST(ClientTest, ABatchNeedsAFileOfRequests) {
+  const std::string path = ::testing::TempDir() + "/requests.txt";
+  const auto run = [&](const std::string& content) {
+    std::ofstream(path) << content;
+    const char* words[] = {"arborist",   "batch",      "--address", "unix:/nonexistent/socket",
+                           "--requests", path.c_str(), "--timeout", "2s"};
+    return RunClient(8, words);
+  };
+  const char* without[] = {"arborist", "batch"};
+  EXPECT_EQ(RunClient(2, without), 2);
+  EXPECT_EQ(run(""), 2);
+  EXPECT_EQ(run("text: 'a'\ntxt: 'b'\n"), 2);
+  EXPECT_EQ(run("text: 'a' max_tokens: 3 speculation { mode: SPECULATION_MODE_OFF }\n"), 1);
+}
+
+TEST(ClientTest, APingOfNobodyIsAnError) {
+  const char* words[] = {"arborist", "ping", "--address", "unix:/nonexistent/socket",
+                         "--count",  "3",    "--timeout", "2s"};
+  EXPECT_EQ(RunClient(8, words), 1);
+}
+
 TEST(JsonWriterTest, TextIsQuotedAndNumbersStayExact) {
   JsonWriter writer;
   writer.Text("a\"b", "line\n\x01\\\xC3\xA9");

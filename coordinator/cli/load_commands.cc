@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
 #include "arborist/v1/coordinator.grpc.pb.h"
 #include "coordinator/cli/answer.h"
 #include "coordinator/cli/command_line.h"
@@ -86,6 +87,13 @@ int PingCommand(int argc, const char* const* argv) {
   int64_t count = 1000;
   flags.AddInteger("count", "calls, one after the other", 1, kMaxCalls,
                    [&](int64_t value) { count = value; });
+  // Cores that slept between the calls wake up slowly, so the pause belongs to the figure.
+  absl::Duration pause = absl::ZeroDuration();
+  flags.Add("pause", "between two calls (default: none)", [&](const std::string& value) {
+    const absl::StatusOr<absl::Duration> parsed = ParseTimeout("pause", value);
+    pause = parsed.ok() ? *parsed : pause;
+    return parsed.status();
+  });
   if (const auto status = ParseCommandLine(flags, argc, argv); status.has_value()) {
     return *status;
   }
@@ -95,6 +103,7 @@ int PingCommand(int argc, const char* const* argv) {
     grpc::ClientContext context;
     connection.SetDeadline(context);
     grpc::health::v1::HealthCheckResponse response;
+    absl::SleepFor(pause);
     const auto begin = std::chrono::steady_clock::now();
     if (const grpc::Status status = stub->Check(&context, {}, &response); !status.ok()) {
       return PrintRpcError(status);

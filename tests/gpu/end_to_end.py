@@ -5,7 +5,7 @@
                           [--tokens N] [--repeats N] [--json FILE]
 
 Modes alternate inside every repeat; one client process sends all requests of a batch at once. tokens/s is the sum of the requests'
-own decode rates (prefill and queue left out), median over the repeats; the text of every request is compared with plain decoding's.
+own rates after their first chunk, median over the repeats; the text of every request is compared with plain decoding's.
 --quick measures everything, with and without MPS, in about two minutes.
 
 Per round of a sequence: draft, verify, wire and queue as the services report them (the wire is all that passes between sending a tree
@@ -158,11 +158,12 @@ class Cell:
     def add(self, answers):
         rate = 0.0
         for answer in answers:
-            seconds = answer["seconds"]
-            seconds["decode"] = seconds["total"] - seconds["prefill"] - (seconds["queue"] if self.mode == "off" else 0)
-            rate += len(answer["token_ids"]) / seconds["decode"]
-            self.tokens += len(answer["token_ids"])
-            self.rounds += answer["rounds"]
+            # From the first chunk on, which the first round brought.
+            seconds = dict(answer["seconds"], decode=1e-9 * (answer["end_ns"] - answer["first_chunk_ns"]))
+            tokens = len(answer["token_ids"]) - answer["first_chunk_tokens"]
+            rate += tokens / seconds["decode"]
+            self.tokens += tokens
+            self.rounds += max(1, answer["rounds"] - 1)
             for part in self.seconds:
                 self.seconds[part] += seconds[part]
         self.rates.append(rate)
