@@ -4,9 +4,11 @@
 #include <filesystem>
 #include <thread>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "arborist/v1/config.pb.h"
 #include "common/base/status_macros.h"
+#include "common/rpc/channel.h"
 #include "common/rpc/device_config.h"
 #include "common/rpc/flags.h"
 #include "common/rpc/status_bridge.h"
@@ -61,6 +63,74 @@ absl::Status SetNumerics(const std::string& name, v1::VerifierConfig& config) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<ShadowKernel> ReadShadowKernel(v1::ShadowKernel kernel, const Config& config) {
+  const bool exact = config.numerics == kernels::Numerics::kExact;
+  switch (kernel) {
+    case v1::SHADOW_KERNEL_TREE_ATTENTION_MLA:
+      return ShadowKernel::kTreeAttentionMla;
+    case v1::SHADOW_KERNEL_MOE_ROUTE:
+      return ShadowKernel::kMoeRoute;
+    case v1::SHADOW_KERNEL_SAMPLE_TARGET:
+      return ShadowKernel::kSampleTarget;
+    case v1::SHADOW_KERNEL_TREE_ACCEPT:
+      return ShadowKernel::kTreeAccept;
+    case v1::SHADOW_KERNEL_KV_COMPACT:
+      if (exact) {
+        return ShadowKernel::kKvCompact;
+      }
+      return FieldError("shadow.kernels", "KV_COMPACT", "it only with numerics EXACT");
+    case v1::SHADOW_KERNEL_RECORDED_STEP:
+      if (exact && config.device.kind == DeviceKind::kCuda) {
+        return ShadowKernel::kRecordedStep;
+      }
+      return FieldError("shadow.kernels", "RECORDED_STEP", "it only with device CUDA and numerics EXACT");
+    default:
+      return FieldError("shadow.kernels", absl::StrCat(static_cast<int>(kernel)), "a kernel's name");
+  }
+}
+
+absl::Status CheckPart(const std::string& field, float value) {
+  if (!(value >= 0 && value <= 1)) {
+    return FieldError(field, absl::StrCat(value), "a value in [0, 1]");
+  }
+  return absl::OkStatus();
+}
+
+// After device, numerics and kv_type of `config`.
+absl::StatusOr<ShadowOptions> ReadShadowConfig(const v1::ShadowConfig& in, const Config& config) {
+  ShadowOptions out;
+  RETURN_IF_ERROR(CheckPart("shadow.fraction", in.fraction()));
+  RETURN_IF_ERROR(CheckPart("shadow.relative_limit", in.relative_limit()));
+  out.fraction = in.fraction();
+  out.relative_limit = in.relative_limit() > 0 ? in.relative_limit() : DefaultShadowLimit(config.kv_type);
+  for (const int kernel : in.kernels()) {
+    ASSIGN_OR_RETURN(const ShadowKernel named,
+                     ReadShadowKernel(static_cast<v1::ShadowKernel>(kernel), config));
+    out.kernels.push_back(named);
+  }
+  out.exact = config.numerics == kernels::Numerics::kExact;
+  ASSIGN_OR_RETURN(out.rows, ValueOr("shadow.rows", in.rows(), out.rows, 1, 64));
+  return out;
+}
+
+absl::StatusOr<std::string> ReadMetricsConfig(const v1::MetricsConfig& in) {
+  const std::string& listen = in.listen();
+  const bool on_a_path = listen.rfind("unix:", 0) == 0;
+  if (!listen.empty() && (on_a_path || !ValidateAddress("metrics.listen", listen).ok())) {
+    return FieldError("metrics.listen", listen, "ip:port, as 127.0.0.1:9101");
+  }
+  return listen;
+}
+
+absl::Status SetShadowFraction(const std::string& value, v1::VerifierConfig& config) {
+  float fraction = 0;
+  if (!absl::SimpleAtof(value, &fraction) || !(fraction >= 0 && fraction <= 1)) {
+    return FieldError("--shadow-fraction", value, "a value in [0, 1]");
+  }
+  config.mutable_shadow()->set_fraction(fraction);
+  return absl::OkStatus();
+}
+
 absl::StatusOr<Config> Check(const v1::VerifierConfig& in) {
   Config out;
   ASSIGN_OR_RETURN(out.rpc, ReadRpcConfig(in.rpc()));
@@ -96,6 +166,9 @@ absl::StatusOr<Config> Check(const v1::VerifierConfig& in) {
   if (in.has_cut_trees_seed()) {
     out.cut_trees_seed = in.cut_trees_seed();
   }
+  ASSIGN_OR_RETURN(out.metrics_listen, ReadMetricsConfig(in.metrics()));
+  ASSIGN_OR_RETURN(out.shadow, ReadShadowConfig(in.shadow(), out));
+  out.shadow_not_serving = in.shadow().not_serving_on_fault();
   return out;
 }
 
@@ -124,6 +197,10 @@ absl::StatusOr<CommandLine> ReadCommandLine(int argc, const char* const* argv) {
                    [&](int64_t v) { over.set_max_sequences(v); });
   flags.AddInteger("context-length", "positions of prompt + output", 2, 16777216,
                    [&](int64_t v) { over.set_context_length(v); });
+  flags.AddText("metrics-listen", "ip:port to serve metrics on",
+                [&](const std::string& v) { over.mutable_metrics()->set_listen(v); });
+  flags.Add("shadow-fraction", "part of the steps whose kernels are compared with oracles, in [0, 1]",
+            [&](const std::string& v) { return SetShadowFraction(v, over); });
   flags.AddInteger("peer-silence-ms", "silence after which a peer is unusable", 50, 600000,
                    [&](int64_t v) { over.mutable_rpc()->set_peer_silence_ms(v); });
   flags.AddSwitch("help", "print this", [&] { help = true; });

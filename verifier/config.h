@@ -10,6 +10,7 @@
 #include "common/rpc/rpc_config.h"
 #include "common/tensor/dtype.h"
 #include "kernels/backend.h"
+#include "verifier/shadow.h"
 
 namespace arborist::verifier {
 
@@ -32,6 +33,9 @@ struct Config {
   int prefill_chunk = 0;
   std::chrono::milliseconds stall_limit{0};
   std::optional<uint64_t> cut_trees_seed;
+  std::string metrics_listen;       // empty: nowhere
+  ShadowOptions shadow;             // its callbacks are the caller's
+  bool shadow_not_serving = false;  // after a fault
 };
 
 struct CommandLine {

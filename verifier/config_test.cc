@@ -55,6 +55,9 @@ TEST_F(VerifierConfigTest, DefaultsAreFilledIn) {
   EXPECT_EQ(config.prefill_chunk, 512);
   EXPECT_EQ(config.max_tree_nodes, 255);
   EXPECT_FALSE(config.cut_trees_seed.has_value());
+  EXPECT_EQ(config.metrics_listen, "");
+  EXPECT_EQ(config.shadow.fraction, 0);
+  EXPECT_FALSE(config.shadow_not_serving);
 }
 
 TEST_F(VerifierConfigTest, FlagsOverrideTheFile) {
@@ -137,6 +140,53 @@ TEST_F(VerifierConfigTest, EveryBadValueIsRefusedByName) {
   EXPECT_THAT(with("rpc { drain_ms: -1 }"), HasSubstr("rpc.drain_ms=-1"));
   EXPECT_THAT(with("rpc { max_message_bytes: 5 }"), HasSubstr("rpc.max_message_bytes=5"));
   EXPECT_THAT(with("rpc { max_concurrent_streams: -5 }"), HasSubstr("rpc.max_concurrent_streams=-5"));
+}
+
+TEST_F(VerifierConfigTest, ShadowVerificationAndMetricsAreReadAndChecked) {
+  const auto with = [this](const std::string& text, std::vector<std::string> flags = {}) {
+    flags.insert(flags.end(), {"--listen=unix:/tmp/v", "--model=/m"});
+    return ReadFile(text, flags);
+  };
+  const auto line = with(
+      "metrics { listen: '127.0.0.1:9101' } shadow { fraction: 0.5 rows: 7 relative_limit: 0.25 "
+      "kernels: SHADOW_KERNEL_MOE_ROUTE kernels: SHADOW_KERNEL_KV_COMPACT not_serving_on_fault: true }");
+  ASSERT_TRUE(line.ok()) << line.status();
+  EXPECT_EQ(line->config.metrics_listen, "127.0.0.1:9101");
+  EXPECT_EQ(line->config.shadow.fraction, 0.5);
+  EXPECT_EQ(line->config.shadow.rows, 7);
+  EXPECT_EQ(line->config.shadow.relative_limit, 0.25);
+  EXPECT_THAT(line->config.shadow.kernels, ElementsAre(ShadowKernel::kMoeRoute, ShadowKernel::kKvCompact));
+  EXPECT_TRUE(line->config.shadow_not_serving);
+
+  const auto defaults = with("", {"--shadow-fraction=0.01", "--metrics-listen=0.0.0.0:9101"});
+  ASSERT_TRUE(defaults.ok()) << defaults.status();
+  EXPECT_EQ(defaults->config.metrics_listen, "0.0.0.0:9101");
+  EXPECT_FLOAT_EQ(static_cast<float>(defaults->config.shadow.fraction), 0.01f);
+  EXPECT_EQ(defaults->config.shadow.rows, 4);
+  EXPECT_EQ(defaults->config.shadow.relative_limit, 0.001);
+  EXPECT_EQ(with("", {"--device=cuda"})->config.shadow.relative_limit, 0.03);
+
+  EXPECT_THAT(Message(with("shadow { fraction: 1.5 }")),
+              HasSubstr("shadow.fraction=1.5, expected a value in [0, 1]"));
+  EXPECT_THAT(Message(with("shadow { fraction: nan }")), HasSubstr("shadow.fraction=nan"));
+  EXPECT_THAT(Message(with("shadow { relative_limit: -1 }")), HasSubstr("shadow.relative_limit=-1"));
+  EXPECT_THAT(Message(with("shadow { rows: 65 }")), HasSubstr("shadow.rows=65, expected a value in [1, 64]"));
+  EXPECT_THAT(Message(with("shadow { kernels: SHADOW_KERNEL_UNSPECIFIED }")),
+              HasSubstr("shadow.kernels=0, expected"));
+  EXPECT_THAT(Message(with("shadow { kernels: SHADOW_KERNEL_RECORDED_STEP }")),
+              HasSubstr("shadow.kernels=RECORDED_STEP, expected it only with device CUDA"));
+  EXPECT_EQ(Message(with("device: DEVICE_CUDA shadow { kernels: SHADOW_KERNEL_RECORDED_STEP }")), "no error");
+  EXPECT_THAT(
+      Message(
+          with("device: DEVICE_CUDA numerics: NUMERICS_FAST shadow { kernels: SHADOW_KERNEL_KV_COMPACT }")),
+      HasSubstr("shadow.kernels=KV_COMPACT, expected it only with numerics EXACT"));
+  EXPECT_THAT(Message(with("metrics { listen: 'unix:/tmp/m' }")),
+              HasSubstr("metrics.listen=unix:/tmp/m, expected ip:port"));
+  EXPECT_THAT(Message(with("metrics { listen: 'nonsense' }")),
+              HasSubstr("metrics.listen=nonsense, expected ip:port"));
+  EXPECT_THAT(Message(with("", {"--shadow-fraction=half"})),
+              HasSubstr("--shadow-fraction=half, expected a value in [0, 1]"));
+  EXPECT_THAT(Message(with("", {"--shadow-fraction=2"})), HasSubstr("--shadow-fraction=2"));
 }
 
 TEST_F(VerifierConfigTest, BadCommandLinesAreRefused) {

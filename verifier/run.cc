@@ -13,6 +13,8 @@
 #include "common/base/math.h"
 #include "common/base/status_macros.h"
 #include "common/device/device.h"
+#include "common/metrics/exposer.h"
+#include "common/metrics/registry.h"
 #include "common/projection/projection.h"
 #include "common/rpc/device_failure.h"
 #include "common/rpc/protocol.h"
@@ -28,6 +30,7 @@
 #include "verifier/fingerprint.h"
 #include "verifier/model/model.h"
 #include "verifier/service.h"
+#include "verifier/shadow_monitor.h"
 
 namespace arborist::verifier {
 namespace {
@@ -73,7 +76,7 @@ VerifierIdentity IdentityOf(const Config& config, std::string checkpoint, const 
   return identity;
 }
 
-absl::StatusOr<Loaded> Load(const Config& config, Device& device,
+absl::StatusOr<Loaded> Load(const Config& config, Device& device, ShadowOptions shadow,
                             std::function<void(const absl::Status&)> on_device_failure) {
   const kernels::KernelSet& kernels = kernels::KernelsFor(device.kind(), config.numerics);
   ASSIGN_OR_RETURN(const ModelConfig shape, ReadModelConfig(config.model));
@@ -104,6 +107,7 @@ absl::StatusOr<Loaded> Load(const Config& config, Device& device,
   options.prefill_chunk = config.prefill_chunk;
   options.cut_trees_seed = config.cut_trees_seed;
   options.on_device_failure = std::move(on_device_failure);
+  options.shadow = std::move(shadow);
   ModelOptions model_options;
   model_options.directory = config.model;
   model_options.max_rows = options.max_rows;
@@ -148,6 +152,15 @@ absl::Status Serve(const Config& config, TerminationSignal& signal) {
   ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, OpenDevice(config.device, threads));
   ServingSwitch health(kVerifierServiceName);
   DeviceFailure device_failure("verifier", health);
+  MetricRegistry metrics;
+  ShadowMonitor shadow_monitor(
+      metrics, [](const std::string& line) { std::fprintf(stderr, "verifier: %s\n", line.c_str()); },
+      config.shadow_not_serving ? [&health] { health.Fail(); } : std::function<void()>());
+  std::unique_ptr<MetricExposer> exposer;
+  if (!config.metrics_listen.empty()) {
+    ASSIGN_OR_RETURN(exposer, MetricExposer::Start(config.metrics_listen, metrics));
+    std::fprintf(stderr, "verifier: metrics on port %d\n", exposer->port());
+  }
   Loaded loaded;
   VerifierServiceImpl service(config.stall_limit, [&health](bool serving) {
     std::fprintf(stderr, "verifier: %s\n",
@@ -159,8 +172,11 @@ absl::Status Serve(const Config& config, TerminationSignal& signal) {
   ASSIGN_OR_RETURN(const std::unique_ptr<RpcServer> server, RpcServer::Start(config.rpc.server, services));
   health.Attach(server.get());
   std::fprintf(stderr, "verifier: listens on %s\n", absl::StrJoin(server->addresses(), ", ").c_str());
-  ASSIGN_OR_RETURN(loaded,
-                   Load(config, *device, [&](const absl::Status& status) { device_failure.Report(status); }));
+  ShadowOptions shadow = config.shadow;
+  shadow.on_report = [&shadow_monitor](const ShadowReport& report) { shadow_monitor.Report(report); };
+  shadow.on_passed_over = [&shadow_monitor] { shadow_monitor.PassedOver(); };
+  ASSIGN_OR_RETURN(loaded, Load(config, *device, std::move(shadow),
+                                [&](const absl::Status& status) { device_failure.Report(status); }));
   PrintTable(config, loaded);
   std::fprintf(stderr, "verifier: %s", MemoryTable(*device).c_str());
   service.Serve(loaded.verifier.get(), loaded.info);

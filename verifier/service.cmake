@@ -9,10 +9,14 @@ arborist_test(verifier_service_test
   SOURCES service_test.cc service_refusals_test.cc testing/fake_verifier.cc
   LINK arborist_verifier_service)
 
+arborist_library(arborist_verifier_monitor SOURCES shadow_monitor.cc LINK arborist_metrics absl::str_format)
+arborist_test(shadow_monitor_test SOURCES shadow_monitor_test.cc
+  LINK arborist_verifier_monitor arborist_verifier_testing arborist_metrics arborist_rpc)
+
 arborist_library(arborist_verifier_config SOURCES config.cc LINK arborist_device_config arborist_rpc arborist_proto)
 arborist_test(verifier_config_test SOURCES config_test.cc LINK arborist_verifier_config)
 if(TARGET arborist_kernels)
   add_executable(arborist-verifier main.cc run.cc)
-  target_link_libraries(arborist-verifier PRIVATE arborist_verifier arborist_verifier_service arborist_verifier_config
+  target_link_libraries(arborist-verifier PRIVATE arborist_verifier arborist_verifier_service arborist_verifier_config arborist_verifier_monitor
     arborist_model arborist_kernels arborist_projection arborist_weights)
 endif()

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "common/tensor/dtype.h"
 
 namespace arborist::verifier {
 
@@ -64,12 +65,18 @@ struct ShadowReport {
   bool fault = false;  // something non-finite or mismatched, or the relative difference above the limit
 };
 
+// For live kernels that compute in fp32, or round query, keys and probabilities to bf16 (2^-9 each).
+constexpr double DefaultShadowLimit(DType kv_type) { return kv_type == DType::kBF16 ? 0.03 : 0.001; }
+
 struct ShadowOptions {
   double fraction = 0;                // of steps, [0, 1]; 0: none, and nothing else matters
   std::vector<ShadowKernel> kernels;  // empty: all that the device has
   double relative_limit = 0;          // > 0
   int rows = 4;                       // most rows compared a step, >= 1
-  uint64_t seed = 1;                  // draws steps, rows, heads and layers
+  // Whether a row has the same bits each time it is computed. If not, K/V bytes and recorded steps are not
+  // compared.
+  bool exact = true;
+  uint64_t seed = 1;  // draws steps, rows, heads and layers
   // A comparison runs on a thread of its own, one at a time; a step chosen meanwhile is passed over. True:
   // the step waits instead (tests).
   bool wait = false;

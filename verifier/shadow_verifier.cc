@@ -55,6 +55,10 @@ ShadowVerifier::ShadowVerifier(const ShadowOptions& options, int layers, KvPlane
   if (device.kind() == DeviceKind::kCpu) {
     std::erase(kernels_, ShadowKernel::kRecordedStep);
   }
+  if (!options.exact) {
+    std::erase(kernels_, ShadowKernel::kRecordedStep);
+    std::erase(kernels_, ShadowKernel::kKvCompact);
+  }
 }
 
 bool ShadowVerifier::Wants(ShadowKernel kernel) const {

@@ -4,7 +4,6 @@
 #include <exception>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "prometheus/exposer.h"
 
@@ -16,10 +15,8 @@ MetricExposer::~MetricExposer() = default;
 
 absl::StatusOr<std::unique_ptr<MetricExposer>> MetricExposer::Start(const std::string& address,
                                                                     const MetricRegistry& registry) {
-  // The server would take a number alone, and would listen on every address.
-  const std::string listen = absl::StartsWith(address, ":") ? "0.0.0.0" + address : address;
   try {
-    auto exposer = std::make_unique<prometheus::Exposer>(listen);
+    auto exposer = std::make_unique<prometheus::Exposer>(address);
     exposer->RegisterCollectable(registry.registry_);
     return std::unique_ptr<MetricExposer>(new MetricExposer(std::move(exposer)));
   } catch (const std::exception& error) {

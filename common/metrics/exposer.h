@@ -16,7 +16,7 @@ namespace arborist {
 // has no authentication: listen where only Prometheus comes.
 class MetricExposer {
  public:
-  // `address` is ip:port (":port": every IPv4 address); port 0 lets the system choose. FailedPrecondition,
+  // `address` is ip:port; port 0 lets the system choose. FailedPrecondition,
   // with the address, when it cannot be listened on. The registry outlives the exposer.
   static absl::StatusOr<std::unique_ptr<MetricExposer>> Start(const std::string& address,
                                                               const MetricRegistry& registry);

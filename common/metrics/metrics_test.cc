@@ -1,11 +1,8 @@
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
 #include <string>
 
 #include "common/metrics/exposer.h"
 #include "common/metrics/registry.h"
+#include "common/metrics/testing/http_get.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -15,39 +12,19 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// One request, as a scraper makes it.
-std::string Get(int port, const std::string& path) {
-  const int socket = ::socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in to{};
-  to.sin_family = AF_INET;
-  to.sin_port = htons(static_cast<uint16_t>(port));
-  to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  std::string answer;
-  if (connect(socket, reinterpret_cast<sockaddr*>(&to), sizeof(to)) == 0) {
-    const std::string request = "GET " + path + " HTTP/1.0\r\n\r\n";
-    EXPECT_EQ(write(socket, request.data(), request.size()), static_cast<ssize_t>(request.size()));
-    char buffer[4096];
-    for (ssize_t got = 0; (got = read(socket, buffer, sizeof(buffer))) > 0;) {
-      answer.append(buffer, static_cast<size_t>(got));
-    }
-  }
-  close(socket);
-  return answer;
-}
-
 TEST(MetricsTest, AMetricIsServedAtZeroBeforeAnythingHappened) {
   MetricRegistry registry;
   registry.AddCounter("things_total", "Things that happened.", {{"kind", "good"}});
   registry.AddCounter("things_total", "Things that happened.", {{"kind", "bad"}});
   auto exposer = MetricExposer::Start("127.0.0.1:0", registry);
   ASSERT_TRUE(exposer.ok()) << exposer.status();
-  const std::string answer = Get((*exposer)->port(), "/metrics");
+  const std::string answer = HttpGet((*exposer)->port(), "/metrics");
   EXPECT_THAT(answer, HasSubstr("200 OK"));
   EXPECT_THAT(answer, HasSubstr("# HELP arborist_things_total Things that happened.\n"
                                 "# TYPE arborist_things_total counter\n"));
   EXPECT_THAT(answer, HasSubstr("arborist_things_total{kind=\"good\"} 0\n"));
   EXPECT_THAT(answer, HasSubstr("arborist_things_total{kind=\"bad\"} 0\n"));
-  EXPECT_THAT(Get((*exposer)->port(), "/elsewhere"), Not(HasSubstr("arborist_")));
+  EXPECT_THAT(HttpGet((*exposer)->port(), "/elsewhere"), Not(HasSubstr("arborist_")));
 }
 
 TEST(MetricsTest, ValuesAreThoseOfTheMoment) {
@@ -60,7 +37,7 @@ TEST(MetricsTest, ValuesAreThoseOfTheMoment) {
   counter.Increment(3);
   gauge.Set(0.25);
   histogram.Observe(0.5);
-  const std::string answer = Get((*exposer)->port(), "/metrics");
+  const std::string answer = HttpGet((*exposer)->port(), "/metrics");
   EXPECT_THAT(answer, HasSubstr("arborist_steps_total 3\n"));
   EXPECT_THAT(answer, HasSubstr("arborist_used_ratio 0.25\n"));
   EXPECT_THAT(answer, HasSubstr("arborist_step_seconds_bucket{le=\"0.1\"} 0\n"));

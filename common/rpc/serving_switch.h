@@ -21,16 +21,25 @@ class ServingSwitch {
   }
   void Set(bool serving) {
     std::lock_guard lock(mutex_);
-    serving_ = serving;
+    serving_ = serving && !failed_;
     if (server_ != nullptr) {
-      server_->SetServing(service_, serving);
+      server_->SetServing(service_, serving_);
     }
+  }
+  // NOT_SERVING from now on, whatever Set says later.
+  void Fail() {
+    {
+      std::lock_guard lock(mutex_);
+      failed_ = true;
+    }
+    Set(false);
   }
 
  private:
   const std::string service_;
   std::mutex mutex_;
   bool serving_ = false;
+  bool failed_ = false;
   RpcServer* server_ = nullptr;
 };
 

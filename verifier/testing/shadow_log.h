@@ -19,6 +19,7 @@ class ShadowLog {
             .kernels = {},
             .relative_limit = limit,
             .rows = 6,
+            .exact = true,
             .seed = 3,
             .wait = true,
             .on_report =
