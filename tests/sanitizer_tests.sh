@@ -4,7 +4,7 @@ asan_ubsan_tests=(
   json_test weights_test projection_test tokenizer_test rpc_test thread_pool_test
   linear_test moe_experts_test moe_route_test tree_attention_mla_test block_attention_gqa_test kv_compact_test
   top_k_log_prob_test tree_build_test sample_target_test tree_accept_test
-  verifier_parts_test verifier_lifecycle_test verifier_codec_test verifier_service_test
+  verifier_parts_test verifier_lifecycle_test shadow_test verifier_codec_test verifier_service_test
   model_config_test model_weights_test dflash_config_test ngram_proposer_test drafter_service_test
   request_flow_test request_codec_test coordinator_service_test
 )
@@ -12,5 +12,5 @@ asan_ubsan_tests=(
 # distribution's uninstrumented gRPC are invisible to the sanitizer, so it reports races between a call's last operation and
 # the server's end that cannot happen. The flows, the step thread, the pool and the ranks have the same threads without gRPC.
 tsan_tests=(
-  thread_pool_test comm_test verifier_lifecycle_test request_flow_test
+  thread_pool_test comm_test verifier_lifecycle_test shadow_test request_flow_test
 )

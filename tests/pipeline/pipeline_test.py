@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """Three real processes: the text is plain decoding's, whatever drafts, and whatever happens to the drafter."""
 import os
+import re
 import signal
 import sys
 import time
 import unittest
+import urllib.request
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from processes import Cluster, wait_until  # noqa: E402
@@ -74,6 +76,38 @@ class WithDrafter(unittest.TestCase):
             self.assertNotEqual(status, 0)
             self.assertIn(field, out + err)
         self.cluster.generate("--prompt", "x", "--max-tokens", 3)
+
+
+class ShadowVerification(unittest.TestCase):
+    """Oracles beside every step: the text stays, and the metrics say that nothing differs."""
+
+    def setUp(self):
+        self.cluster = Cluster()
+        self.cluster.verifier.flags += ["--shadow-fraction", "1", "--metrics-listen", "127.0.0.1:0"]
+        self.cluster.start()
+
+    def tearDown(self):
+        self.cluster.stop()
+
+    def metrics(self):
+        with open(self.cluster.verifier.log.name, encoding="utf-8") as log:
+            port = re.search(r"metrics on port (\d+)", log.read()).group(1)
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as page:
+            lines = page.read().decode().splitlines()
+        return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines if line.startswith("arborist_"))}
+
+    def test_the_text_stays_and_no_kernel_differs(self):
+        self.assertEqual(self.metrics()["arborist_shadow_steps_total"], 0)
+        plain = self.cluster.generate(*COMMON, *SAMPLED, "--speculation", "off")
+        tree = self.cluster.generate(*COMMON, *SAMPLED, "--speculation", "tree", "--tree-nodes", 16)
+        self.assertEqual(tree["token_ids"], plain["token_ids"])
+        metrics = self.metrics()
+        self.assertGreater(metrics["arborist_shadow_steps_total"], 20)
+        for kernel in ("tree_attention_mla", "moe_route", "sample_target", "tree_accept", "kv_compact"):
+            self.assertGreater(metrics[f'arborist_shadow_rows_total{{kernel="{kernel}"}}'], 20, kernel)
+            self.assertEqual(metrics[f'arborist_shadow_faults_total{{kernel="{kernel}"}}'], 0, kernel)
+            self.assertLess(metrics[f'arborist_shadow_worst_relative_difference_ratio{{kernel="{kernel}"}}'], 1e-4, kernel)
+        self.assertEqual(self.cluster.verifier.terminate(), 0)
 
 
 class DrafterFaults(unittest.TestCase):
