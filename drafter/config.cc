@@ -93,6 +93,8 @@ absl::StatusOr<Config> Check(const v1::DrafterConfig& in) {
   out.score_scale = in.score_scale() == 0 ? 1 : in.score_scale();
   out.coupled = !in.has_coupled() || in.coupled();
   ASSIGN_OR_RETURN(out.decode_tokens, ValueOr("decode_tokens", in.decode_tokens(), 4, 1, 1024));
+  ASSIGN_OR_RETURN(out.plain_decode_tokens,
+                   ValueOr("plain_decode_tokens", in.plain_decode_tokens(), 256, 1, 65536));
   ASSIGN_OR_RETURN(out.fault, ReadFault(in.fault()));
   return out;
 }

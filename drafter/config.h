@@ -24,6 +24,7 @@ struct Config {
   float score_scale = 1;
   bool coupled = true;
   int decode_tokens = 0;
+  int plain_decode_tokens = 0;
   FaultPlan fault;  // test hook
 };
 

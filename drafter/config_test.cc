@@ -53,7 +53,8 @@ TEST_F(DrafterConfigTest, ProposerFollowsTheModelUnlessNamed) {
 
 TEST_F(DrafterConfigTest, DefaultsAreFilledInAndTheFileIsRead) {
   const auto line = Read(
-      "rpc { listen: 'unix:/tmp/d' } verifier: 'host:1' coupled: false score_scale: 0.5 decode_tokens: 9\n"
+      "rpc { listen: 'unix:/tmp/d' } verifier: 'host:1' coupled: false score_scale: 0.5 decode_tokens: 9 "
+      "plain_decode_tokens: 99\n"
       "fault { point: FAULT_POINT_AFTER_TREE_SENT kind: FAULT_KIND_STALL round: 3 }",
       {});
   ASSERT_TRUE(line.ok()) << line.status();
@@ -62,6 +63,7 @@ TEST_F(DrafterConfigTest, DefaultsAreFilledInAndTheFileIsRead) {
   EXPECT_FALSE(config.coupled);
   EXPECT_EQ(config.score_scale, 0.5f);
   EXPECT_EQ(config.decode_tokens, 9);
+  EXPECT_EQ(config.plain_decode_tokens, 99);
   EXPECT_EQ(config.max_sequences, 64);
   EXPECT_EQ(config.fault.point, FaultPoint::kAfterTreeSent);
   EXPECT_EQ(config.fault.kind, FaultKind::kStall);

@@ -66,6 +66,15 @@ VerifierState DecodeState(v1::ProgressState state) {
   }
 }
 
+VerifierProgress DecodeProgress(const v1::Progress& message) {
+  VerifierProgress progress{.state = DecodeState(message.state()),
+                            .prompt_tokens_done = message.prompt_tokens_done()};
+  if (message.has_next_budget()) {
+    progress.next_budget = message.next_budget();
+  }
+  return progress;
+}
+
 }  // namespace
 
 GrpcVerifierStream::GrpcVerifierStream(v1::VerifierService::Stub& stub, const v1::VerifyRequest& open,
@@ -101,10 +110,11 @@ void GrpcVerifierStream::SendTree(int64_t round, const TokenTree& tree, double d
   Send(std::move(request));
 }
 
-void GrpcVerifierStream::SendDecode(int64_t round, int max_tokens) {
+void GrpcVerifierStream::SendDecode(int64_t round, int max_tokens, bool until_drafting_pays) {
   v1::VerifyRequest request;
   request.mutable_decode()->set_round(round);
   request.mutable_decode()->set_max_tokens(max_tokens);
+  request.mutable_decode()->set_until_drafting_pays(until_drafting_pays);
   Send(std::move(request));
 }
 
@@ -177,8 +187,7 @@ void GrpcVerifierStream::OnReadDone(bool ok) {
   } else if (incoming_.has_features()) {
     event.message = DecodeFeatures(incoming_.features());
   } else {
-    event.message = VerifierProgress{.state = DecodeState(incoming_.progress().state()),
-                                     .prompt_tokens_done = incoming_.progress().prompt_tokens_done()};
+    event.message = DecodeProgress(incoming_.progress());
     // Signs of life of one state replace each other, so a long draft does not fill the queue with them.
     if (!events_.empty() && std::holds_alternative<VerifierProgress>(events_.back().message)) {
       events_.pop_back();

@@ -24,7 +24,7 @@ class GrpcVerifierStream final : public VerifierStream,
   ~GrpcVerifierStream() override;
 
   void SendTree(int64_t round, const TokenTree& tree, double draft_seconds) override;
-  void SendDecode(int64_t round, int max_tokens) override;
+  void SendDecode(int64_t round, int max_tokens, bool until_drafting_pays) override;
   absl::StatusOr<VerifierEvent> Next() override;
   void Stop() override;
   void Cancel() override;

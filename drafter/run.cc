@@ -56,6 +56,7 @@ absl::Status Serve(const Config& config, TerminationSignal& signal) {
   options.peer_silence = config.rpc.peer_silence;
   options.coupled = config.coupled;
   options.decode_tokens = config.decode_tokens;
+  options.plain_decode_tokens = config.plain_decode_tokens;
   options.fault = config.fault;
   DrafterServiceImpl service(
       proposer.get(),

@@ -37,7 +37,9 @@ DrafterServiceImpl::DrafterServiceImpl(Proposer* proposer, std::shared_ptr<grpc:
              .heartbeat = heartbeat_.get(),
              .options = {.coupled = options.coupled,
                          .decode_tokens = options.decode_tokens,
+                         .plain_decode_tokens = options.plain_decode_tokens,
                          .max_depth = std::min(proposer->max_depth(), kMaxTreeDepth),
+                         .feature_window = proposer->needs_features() ? proposer->feature_window() : 0,
                          .fault = options.fault},
              .peer_silence = options.peer_silence};
   client_ = std::make_unique<VerifierClient>(

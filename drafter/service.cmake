@@ -1,6 +1,6 @@
 # The story, free of gRPC and of models; and the edge around it.
 arborist_library(arborist_speculation
-  SOURCES fault_points.cc round_rules.cc speculation_loop.cc
+  SOURCES fault_points.cc late_features.cc round_rules.cc speculation_loop.cc
   LINK arborist_base arborist_tensor arborist_tree arborist_rpc)
 arborist_library(arborist_drafter_service
   SOURCES grpc_verifier_stream.cc sequence_table.cc service.cc speculate_codec.cc speculate_reactor.cc
@@ -13,6 +13,7 @@ arborist_test(drafter_service_test
   SOURCES service_test.cc service_faults_test.cc
   LINK arborist_drafter_service arborist_drafter_fakes)
 
+arborist_test(late_features_test SOURCES late_features_test.cc LINK arborist_speculation)
 arborist_library(arborist_drafter_config SOURCES config.cc LINK arborist_device_config arborist_rpc arborist_proto)
 arborist_test(drafter_config_test SOURCES config_test.cc LINK arborist_drafter_config)
 if(TARGET arborist_kernels)

@@ -23,6 +23,7 @@ struct DrafterServiceOptions {
   std::chrono::milliseconds peer_silence{300};
   bool coupled = true;
   int decode_tokens = 4;
+  int plain_decode_tokens = 256;
   FaultPlan fault{};  // test hook
 };
 

@@ -47,6 +47,37 @@ TEST_F(DrafterServiceTest, AutoFollowsTheVerifiersBudgetAndTreeDoesNot) {
   EXPECT_EQ(tree.messages.back().verified_nodes(), 8);
 }
 
+TEST_F(DrafterServiceTest, WhileDraftingDoesNotPayOneLongDecodeRunsUntilItDoes) {
+  proposer_.hash_ = "p1";
+  verifier_.feature_rows_on_attach = 1;
+  verifier_.first_budget = 0;
+  verifier_.next_budget = 0;
+  verifier_.pays_from = 22;
+  StartReady();
+  v1::SpeculateRequest request = Request();
+  request.mutable_sequence()->set_mode(v1::SPECULATION_MODE_AUTO);
+  ExpectWhole(Call(request));
+  const std::vector<v1::VerifyRequest> requests = verifier_.requests();
+  ASSERT_TRUE(requests[1].has_decode());
+  EXPECT_TRUE(requests[1].decode().until_drafting_pays());
+  EXPECT_EQ(requests[1].decode().max_tokens(), 256);
+  ASSERT_TRUE(requests[2].has_tree());
+  EXPECT_EQ(requests[2].tree().tree().token_ids_size(), 9);
+  EXPECT_GT(proposer_.feature_rows_, 20);  // those that came meanwhile too
+}
+
+TEST_F(DrafterServiceTest, FeaturesAreNotComputedWhileNothingIsDrafted) {
+  proposer_.hash_ = "p1";
+  verifier_.first_budget = 0;
+  verifier_.next_budget = 0;
+  StartReady();
+  v1::SpeculateRequest request = Request();
+  request.mutable_sequence()->set_mode(v1::SPECULATION_MODE_AUTO);
+  ExpectWhole(Call(request));
+  EXPECT_EQ(proposer_.feature_rows_, 0);
+  EXPECT_EQ(proposer_.proposals_, 0);
+}
+
 TEST_F(DrafterServiceTest, SequenceGoesOnFromAnyPosition) {
   StartReady();
   v1::SpeculateRequest request = Request("r1", 5);

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/base/status_macros.h"
+#include "drafter/late_features.h"
 #include "drafter/round_clock.h"
 #include "drafter/round_rules.h"
 
@@ -18,7 +19,12 @@ class SpeculationLoop {
  public:
   SpeculationLoop(const SpeculationRequest& request, const SpeculationOptions& options, DraftContext& context,
                   VerifierStream& verifier, SpeculationSink& sink)
-      : request_(request), options_(options), context_(context), verifier_(verifier), sink_(sink) {}
+      : request_(request),
+        options_(options),
+        context_(context),
+        verifier_(verifier),
+        sink_(sink),
+        late_features_(options.feature_window) {}
 
   absl::Status Run() {
     RETURN_IF_ERROR(DrafterFault(context_.AppendTokens(0, request_.tokens)));
@@ -27,28 +33,33 @@ class SpeculationLoop {
     while (finish_reason_ == FinishReason::kNone) {
       ++round_;
       const int nodes = NodesWanted(request_, options_, next_budget_);
-      RETURN_IF_ERROR(nodes > 0 && context_.Ready() ? TreeRound(nodes) : DecodeRound());
+      if (nodes > 0) {
+        RETURN_IF_ERROR(CatchUp());
+      }
+      RETURN_IF_ERROR(nodes > 0 && context_.Ready() ? TreeRound(nodes) : DecodeRound(nodes == 0));
     }
     verifier_.Stop();
     return absl::OkStatus();
   }
 
  private:
-  // Features get a moment to follow the prompt, so that the first round can be a tree.
+  // Features get a moment to follow the prompt, so that the first round can be a tree, if a tree pays.
   absl::Status AwaitPrefill() {
     std::optional<Clock::time_point> read;  // the whole prompt
-    while (!read.has_value() || (!context_.Ready() && Clock::now() - *read < kFeaturePatience)) {
+    while (!read.has_value() ||
+           (Drafting() && !context_.Ready() && Clock::now() - *read < kFeaturePatience)) {
       ASSIGN_OR_RETURN(VerifierEvent event, verifier_.Next());
       if (const auto* progress = std::get_if<VerifierProgress>(&event.message)) {
         const bool queued = progress->state == VerifierState::kQueued;
         clock_.Opening(queued, event.received);
+        next_budget_ = progress->next_budget.value_or(next_budget_);
         if (progress->state == VerifierState::kWaiting && !read.has_value()) {
           read = event.received;
         }
         sink_.OnState(queued ? SpeculationState::kQueued : SpeculationState::kPrefill,
                       progress->prompt_tokens_done);
-      } else if (const auto* features = std::get_if<FeatureRows>(&event.message)) {
-        RETURN_IF_ERROR(Absorb(*features));
+      } else if (auto* features = std::get_if<FeatureRows>(&event.message)) {
+        RETURN_IF_ERROR(Absorb(std::move(*features)));
       } else {
         return VerifierFault("committed tokens came before the first round");
       }
@@ -70,19 +81,20 @@ class SpeculationLoop {
     return RefusedTreeIsOurs(AwaitRound(&*tree));
   }
 
-  // Plain decoding: the proposer lacks context, or drafting does not pay now.
-  absl::Status DecodeRound() {
+  // Plain decoding: drafting does not pay until the verifier says so, or the proposer lacks context.
+  absl::Status DecodeRound(bool until_drafting_pays) {
     sink_.OnState(SpeculationState::kVerify, next_position_);
     clock_.Sending();
-    verifier_.SendDecode(round_, options_.decode_tokens);
+    verifier_.SendDecode(round_, until_drafting_pays ? options_.plain_decode_tokens : options_.decode_tokens,
+                         until_drafting_pays);
     return AwaitRound(/*tree=*/nullptr);
   }
 
   absl::Status AwaitRound(const TokenTree* tree) {
     for (bool last = false; !last;) {
       ASSIGN_OR_RETURN(VerifierEvent event, verifier_.Next());
-      if (const auto* features = std::get_if<FeatureRows>(&event.message)) {
-        RETURN_IF_ERROR(Absorb(*features));
+      if (auto* features = std::get_if<FeatureRows>(&event.message)) {
+        RETURN_IF_ERROR(Absorb(std::move(*features)));
       } else if (auto* committed = std::get_if<CommittedTokens>(&event.message)) {
         last = committed->last;
         RETURN_IF_ERROR(Emit(std::move(*committed), tree, event.received));
@@ -111,17 +123,27 @@ class SpeculationLoop {
     if (finish_reason_ != FinishReason::kNone) {
       return absl::OkStatus();
     }
-    clock_.BeginDraft();
     RETURN_IF_ERROR(DrafterFault(context_.AppendTokens(committed.first_position, committed.tokens)));
-    const absl::Status status = Absorb(committed.features);
-    clock_.EndDraft();
-    return status;
+    return Absorb(std::move(committed.features));
   }
 
-  absl::Status Absorb(const FeatureRows& features) {
-    return features.rows == 0 ? absl::OkStatus()
-                              : DrafterFault(context_.AppendFeatures(features.first_position, features.rows,
-                                                                     features.values));
+  bool Drafting() const { return NodesWanted(request_, options_, next_budget_) > 0; }
+
+  // While nothing is drafted features wait: computing what follows from them would take time from the
+  // verifier.
+  absl::Status Absorb(FeatureRows features) {
+    if (features.rows == 0) {
+      return absl::OkStatus();
+    }
+    late_features_.Keep(std::move(features));
+    return Drafting() ? CatchUp() : absl::OkStatus();
+  }
+
+  absl::Status CatchUp() {
+    clock_.BeginDraft();
+    const absl::Status status = late_features_.GiveTo(context_);
+    clock_.EndDraft();
+    return DrafterFault(status);
   }
 
   absl::Status StallAt(FaultPoint point) {
@@ -133,6 +155,7 @@ class SpeculationLoop {
   DraftContext& context_;
   VerifierStream& verifier_;
   SpeculationSink& sink_;
+  LateFeatures late_features_;
   RoundClock clock_;
   int64_t round_ = 0;
   int32_t next_position_ = 0;

@@ -25,8 +25,10 @@ struct SpeculationRequest {
 
 struct SpeculationOptions {
   bool coupled = true;
-  int decode_tokens = 4;  // of one Decode while drafting is not possible or does not pay, >= 1
-  int max_depth = 0;      // of the proposer: a chain has at most this many nodes
+  int decode_tokens = 4;          // of one Decode while the proposer lacks context, >= 1
+  int plain_decode_tokens = 256;  // of one while drafting does not pay, >= 1; the verifier ends it earlier
+  int max_depth = 0;              // of the proposer: a chain has at most this many nodes
+  int feature_window = 0;         // of the proposer: newest rows that it looks at
   FaultPlan fault;
 };
 

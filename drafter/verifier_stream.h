@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <variant>
 #include <vector>
 
@@ -46,6 +47,7 @@ enum class VerifierState { kQueued, kPrefill, kWaiting, kVerify };
 struct VerifierProgress {
   VerifierState state = VerifierState::kQueued;
   int prompt_tokens_done = 0;
+  std::optional<int> next_budget{};  // of the first round, if the verifier says it
 };
 
 struct VerifierEvent {
@@ -59,7 +61,8 @@ class VerifierStream {
   virtual ~VerifierStream() = default;
 
   virtual void SendTree(int64_t round, const TokenTree& tree, double draft_seconds) = 0;
-  virtual void SendDecode(int64_t round, int max_tokens) = 0;
+  // `until_drafting_pays`: the verifier may end it with a next_budget above 0.
+  virtual void SendDecode(int64_t round, int max_tokens, bool until_drafting_pays) = 0;
   // The next message, in order. Blocks until one comes, the stream ends (its status, origin included; an end
   // with OK is Internal) or the verifier stays silent for too long (UNAVAILABLE, PEER_SILENT).
   virtual absl::StatusOr<VerifierEvent> Next() = 0;

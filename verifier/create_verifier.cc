@@ -96,6 +96,22 @@ absl::Status CheckProjection(const Projection& projection, const ModelConfig& co
 
 }  // namespace
 
+StepCapacity CapacityOf(const VerifierOptions& options) {
+  return {.max_rows = options.max_rows,
+          .max_logits_rows = options.max_logits_rows,
+          .max_sequences = options.max_sequences,
+          .max_pages_per_sequence =
+              static_cast<int>(KvCache::PagesFor(options.max_context - 1 + options.max_tree_nodes))};
+}
+
+KvShape CacheShape(const VerifierOptions& options, const ModelConfig& model, bool features) {
+  return {.layers = model.layers,
+          .pages = options.pages,
+          .latent_type = options.kv_type,
+          .latent_row = model.latent_row(),
+          .feature_row = features ? model.hidden_size : 0};
+}
+
 absl::StatusOr<std::unique_ptr<Verifier>> CreateVerifier(const VerifierOptions& options,
                                                          std::unique_ptr<Model> model,
                                                          std::optional<Projection> projection,
@@ -111,6 +127,9 @@ absl::StatusOr<std::unique_ptr<Verifier>> CreateVerifier(const VerifierOptions& 
                    VerifierImpl::Create(options, std::move(model), std::move(projection), kernels, device));
   if (options.run_self_test) {
     RETURN_IF_ERROR(verifier->SelfTest());
+  }
+  if (options.measure_costs) {
+    RETURN_IF_ERROR(verifier->MeasureCosts());
   }
   if (options.shadow.fraction > 0) {
     verifier->StartShadow();

@@ -16,7 +16,7 @@ constexpr int64_t kFeatureChunkBytes = 128 << 10;
 // the bonus, cut after one that finishes the sequence.
 void VerifierImpl::BuildCommitted(int index, double step_seconds) {
   TreeInStep& tree = trees_[index];
-  const Sequence& sequence = *tree.sequence;
+  Sequence& sequence = *tree.sequence;
   const Round& round = sequence.round;
   const TreeOutcome& outcome = runner_->outcome(index);
   if (!outcome.status.ok()) {
@@ -41,7 +41,7 @@ void VerifierImpl::BuildCommitted(int index, double step_seconds) {
   committed.cut_nodes = round.cut_nodes;
   committed.compacted = outcome.compacted;
   committed.finish_reason = cut.reason;
-  committed.next_budget = sequence.args.tree_nodes;
+  committed.next_budget = budgets_.Next(sequence);
   committed.queue_seconds = std::chrono::duration<double>(step_begin_ - round.submitted).count();
   committed.verify_seconds = step_seconds;
   if (!sequence.args.projection_hash.empty()) {
@@ -77,7 +77,7 @@ void VerifierImpl::DeliverBoundary() {
   with_features_.clear();
 }
 
-void VerifierImpl::DeliverPhase(const Sequence& sequence) {
+void VerifierImpl::DeliverPhase(Sequence& sequence) {
   switch (sequence.phase) {
     case Phase::kNew:
     case Phase::kQueued:
@@ -88,7 +88,7 @@ void VerifierImpl::DeliverPhase(const Sequence& sequence) {
       break;
     case Phase::kReady:
       sequence.sink->OnProgress(ProgressState::kWaiting, sequence.computed);
-      sequence.sink->OnReady();
+      sequence.sink->OnReady(budgets_.First(sequence));
       break;
   }
 }

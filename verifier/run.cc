@@ -96,6 +96,7 @@ absl::StatusOr<Loaded> Load(const Config& config, Device& device, ShadowOptions 
   loaded.page_bytes = PageBytes(one_page);
   VerifierOptions options;
   options.kv_type = config.kv_type;
+  options.measure_costs = true;
   options.run_self_test = config.numerics == kernels::Numerics::kExact;
   options.max_context = context;
   options.max_tree_nodes = config.max_tree_nodes;

@@ -25,8 +25,9 @@ struct Round {
   bool active = false;
   bool begun = false;  // a step has seen it
   int64_t number = 0;
-  TokenTree tree;       // of the next step; root only for a Decode
-  int decode_left = 0;  // tokens a Decode may still give; 0 for a Tree
+  TokenTree tree;                    // of the next step; root only for a Decode
+  int decode_left = 0;               // tokens a Decode may still give; 0 for a Tree
+  bool until_drafting_pays = false;  // of a Decode
   int cut_nodes = 0;
   std::chrono::steady_clock::time_point submitted;
 };
@@ -49,6 +50,12 @@ struct Sequence {
   bool finish_requested = false;
   std::optional<absl::Status> end;  // why it closes at the next boundary; the first reason stays
   SequenceHandle successor = 0;     // of a higher epoch; takes the pages
+
+  bool follows_budget = false;  // its owner has shown that it drafts when told so
+  // What its owner was told last, and when: the step thread's.
+  int told_budget = 0;
+  bool told_after_tree = false;
+  std::chrono::steady_clock::time_point told_at;
 
   SequencePages pages;
   int32_t computed = 0;        // positions whose K/V is in the pages

@@ -1,6 +1,7 @@
 #include "verifier/step_size.h"
 
 #include <algorithm>
+#include <iterator>
 #include <set>
 
 #include "common/base/check.h"
@@ -39,12 +40,17 @@ StepSize StepSizes::For(int rows, int logits_rows) const {
           .pages_per_sequence = capacity_.max_pages_per_sequence};
 }
 
+std::vector<int> StepSizes::BoundsOfTreesAlone() const {
+  std::vector<int> bounds;
+  std::copy_if(bounds_.begin(), bounds_.end(), std::back_inserter(bounds),
+               [&](int bound) { return bound <= capacity_.max_logits_rows; });
+  return bounds;
+}
+
 std::vector<StepSize> StepSizes::OfTreesAlone() const {
   std::vector<StepSize> sizes;
-  for (const int bound : bounds_) {
-    if (bound <= capacity_.max_logits_rows) {
-      sizes.push_back(For(bound, bound));
-    }
+  for (const int bound : BoundsOfTreesAlone()) {
+    sizes.push_back(For(bound, bound));
   }
   return sizes;
 }

@@ -32,7 +32,9 @@ class StepSizes {
 
   // The smallest that holds so many rows, of which the first logits_rows have logits. Within the capacity.
   StepSize For(int rows, int logits_rows) const;
-  // Every size that steps of trees alone come in.
+  // Rows of steps of trees alone: ascending.
+  std::vector<int> BoundsOfTreesAlone() const;
+  // Every size that those come in.
   std::vector<StepSize> OfTreesAlone() const;
 
  private:

@@ -17,27 +17,11 @@ namespace {
 // Later sequences that fit may pass one that waits for pages this often; then it comes first.
 constexpr int kMaxPassedBy = 8;
 
-StepCapacity CapacityOf(const VerifierOptions& options) {
-  return {.max_rows = options.max_rows,
-          .max_logits_rows = options.max_logits_rows,
-          .max_sequences = options.max_sequences,
-          .max_pages_per_sequence =
-              static_cast<int>(KvCache::PagesFor(options.max_context - 1 + options.max_tree_nodes))};
-}
-
 int ThreadsOf(StreamView stream) { return stream.threads == nullptr ? 0 : stream.threads->threads(); }
 
 bool TicketBefore(const Sequence* a, const Sequence* b) { return a->ticket < b->ticket; }
 
 }  // namespace
-
-KvShape CacheShape(const VerifierOptions& options, const ModelConfig& model, bool features) {
-  return {.layers = model.layers,
-          .pages = options.pages,
-          .latent_type = options.kv_type,
-          .latent_row = model.latent_row(),
-          .feature_row = features ? model.hidden_size : 0};
-}
 
 absl::StatusOr<std::unique_ptr<VerifierImpl>> VerifierImpl::Create(const VerifierOptions& options,
                                                                    std::unique_ptr<Model> model,
@@ -78,6 +62,7 @@ VerifierImpl::VerifierImpl(const VerifierOptions& options, std::unique_ptr<Model
       projection_(std::move(projection)),
       projection_hidden_(projection_.has_value() ? projection_->hidden() : 0),
       cache_(std::move(planes), options.max_logits_rows, ThreadsOf(device.stream())),
+      budgets_(StepSizes(CapacityOf(options)).BoundsOfTreesAlone(), options.max_logits_rows),
       table_(options.max_queue) {
   const auto sequences = static_cast<size_t>(options.max_sequences);
   for (auto* list : {&announced_, &with_features_, &waiting_trees_, &waiting_prompts_}) {
@@ -262,9 +247,13 @@ void VerifierImpl::Plan() {
   with_features_.clear();
   waiting_trees_.clear();
   waiting_prompts_.clear();
+  budgets_.BeginCount();
   for (const auto& [handle, sequence] : table_.all()) {
     if (sequence->features_end > sequence->features_begin) {
       with_features_.push_back(sequence.get());
+    }
+    if (sequence->phase == Phase::kReady) {
+      budgets_.Count(*sequence);
     }
     if (sequence->phase == Phase::kPrefill) {
       waiting_prompts_.push_back(sequence.get());
@@ -321,6 +310,9 @@ void VerifierImpl::RunStep() {
     device_fault_.Update(step_status_);
   }
   const double seconds = std::chrono::duration<double>(Clock::now() - step_begin_).count();
+  if (step_status_.ok()) {
+    DecideBudgets();
+  }
   for (int i = 0; i < static_cast<int>(trees_.size()) && step_status_.ok(); ++i) {
     BuildCommitted(i, seconds);
   }
@@ -334,6 +326,7 @@ void VerifierImpl::RunStep() {
     }
   }
   MarkProgress();
+  NoteStepCost();
   std::swap(trees_, finished_trees_);
   std::swap(chunks_, finished_chunks_);
 }
@@ -355,7 +348,8 @@ void VerifierImpl::ApplyTree(int index) {
   Round& round = sequence.round;
   round.decode_left = std::max(0, round.decode_left - static_cast<int>(committed.tokens.size()));
   const bool finished = committed.finish_reason != FinishReason::kNone;
-  round.active = round.decode_left > 0 && !finished;
+  const bool drafting_pays = round.until_drafting_pays && committed.next_budget > 0;
+  round.active = round.decode_left > 0 && !finished && !drafting_pays;
   committed.last = !round.active;
   tree.deliver = !sequence.end.has_value();
   tree.waits = !round.active && !finished;

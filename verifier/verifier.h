@@ -30,6 +30,7 @@ struct OpenArgs {
   std::vector<TokenId> stop_ids;  // end the sequence and are part of the output; empty with ignore_eos
   int max_tokens = 0;             // of the whole output, output_so_far included; > 0
   int tree_nodes = 0;             // largest drafted budget the owner will send; reserved at admission
+  bool automatic = false;         // the owner follows next_budget, which is tree_nodes otherwise
   int feature_window = 0;         // newest rows wanted on attach; 0 = all
   std::string projection_hash;    // empty: no features wanted
 };
@@ -64,9 +65,9 @@ class SequenceSink {
  public:
   virtual ~SequenceSink() = default;
   virtual void OnProgress(ProgressState state, int prompt_tokens_done) = 0;
-  // Prefill is done: the sequence takes a Tree or Decode. Features on attach follow by OnFeatures, newest
-  // first.
-  virtual void OnReady() = 0;
+  // Prefill is done: the sequence takes a Tree or Decode; so many nodes pay in the first. Features on attach
+  // follow by OnFeatures, newest first.
+  virtual void OnReady(int next_budget) = 0;
   virtual void OnFeatures(int32_t first_position, int32_t rows, std::vector<uint16_t> features) = 0;
   virtual void OnCommitted(Committed committed) = 0;
   // OK after a finish or Stop; ABORTED when a higher epoch took over; CANCELLED; else the fault.
@@ -91,6 +92,9 @@ class Verifier {
   virtual absl::Status SubmitTree(SequenceHandle sequence, int64_t round, TokenTree tree) = 0;
   // Decodes up to max_tokens without a round trip each; one Committed a step, the final one has `last`.
   virtual absl::Status SubmitDecode(SequenceHandle sequence, int64_t round, int max_tokens) = 0;
+  // The same, but an automatic sequence's ends earlier: with the first next_budget above 0.
+  virtual absl::Status SubmitDecodeUntilDraftingPays(SequenceHandle sequence, int64_t round,
+                                                     int max_tokens) = 0;
 
   // Ends after the round in flight (half-close, Stop), or at the next step boundary (cancel). OnClosed
   // follows.

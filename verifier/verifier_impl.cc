@@ -128,19 +128,33 @@ absl::Status VerifierImpl::SubmitTree(SequenceHandle handle, int64_t round, Toke
   }
   sequence->round.tree = std::move(tree);
   sequence->round.decode_left = 0;
+  sequence->follows_budget = sequence->args.automatic;
   BeginRound(*sequence, round);
   return absl::OkStatus();
 }
 
 absl::Status VerifierImpl::SubmitDecode(SequenceHandle handle, int64_t round, int max_tokens) {
+  const std::lock_guard lock(mutex_);
+  return BeginDecode(handle, round, max_tokens, /*until_drafting_pays=*/false);
+}
+
+absl::Status VerifierImpl::SubmitDecodeUntilDraftingPays(SequenceHandle handle, int64_t round,
+                                                         int max_tokens) {
+  const std::lock_guard lock(mutex_);
+  return BeginDecode(handle, round, max_tokens, /*until_drafting_pays=*/true);
+}
+
+absl::Status VerifierImpl::BeginDecode(SequenceHandle handle, int64_t round, int max_tokens,
+                                       bool until_drafting_pays) {
   if (max_tokens < 1) {
     return FieldError("decode.max_tokens", max_tokens, "at least 1");
   }
-  const std::lock_guard lock(mutex_);
   ASSIGN_OR_RETURN(Sequence * sequence, FindForRound(handle));
   sequence->round.cut_nodes = 0;
   sequence->round.tree = TokenTree::RootOnly(sequence->tokens.back());
   sequence->round.decode_left = max_tokens;
+  sequence->round.until_drafting_pays = until_drafting_pays;
+  sequence->follows_budget = sequence->follows_budget || (sequence->args.automatic && until_drafting_pays);
   BeginRound(*sequence, round);
   return absl::OkStatus();
 }
@@ -167,8 +181,7 @@ void VerifierImpl::Cancel(SequenceHandle handle) {
 }
 
 void VerifierImpl::StartShadow() {
-  shadow_ =
-      std::make_unique<ShadowVerifier>(options_.shadow, model_->config().layers, cache_.planes(), device_);
+  shadow_ = std::make_unique<ShadowVerifier>(options_.shadow, model_->config().layers, cache_.planes(), device_);
   runner_->Shadow(shadow_.get());
 }
 

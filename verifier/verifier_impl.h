@@ -20,6 +20,7 @@
 #include "verifier/kv_cache.h"
 #include "verifier/model/model.h"
 #include "verifier/scheduler.h"
+#include "verifier/sequence_budgets.h"
 #include "verifier/sequence_table.h"
 #include "verifier/shadow_verifier.h"
 #include "verifier/step_runner.h"
@@ -41,12 +42,14 @@ class VerifierImpl final : public Verifier {
 
   // On the caller's thread, before Start.
   absl::Status SelfTest();
+  absl::Status MeasureCosts();
   void StartShadow();
   void Start();
 
   absl::StatusOr<SequenceHandle> Open(OpenArgs args, SequenceSink* sink) override;
   absl::Status SubmitTree(SequenceHandle sequence, int64_t round, TokenTree tree) override;
   absl::Status SubmitDecode(SequenceHandle sequence, int64_t round, int max_tokens) override;
+  absl::Status SubmitDecodeUntilDraftingPays(SequenceHandle sequence, int64_t round, int max_tokens) override;
   void Finish(SequenceHandle sequence) override;
   void Cancel(SequenceHandle sequence) override;
 
@@ -77,6 +80,7 @@ class VerifierImpl final : public Verifier {
   absl::Status CheckOpen(const OpenArgs& args) const;
   absl::StatusOr<Sequence*> FindForRound(SequenceHandle handle);
   void BeginRound(Sequence& sequence, int64_t round);
+  absl::Status BeginDecode(SequenceHandle handle, int64_t round, int max_tokens, bool until_drafting_pays);
   bool HasWork() const;
   void RemoveEnded();
   void AdmitHeirs();
@@ -96,11 +100,13 @@ class VerifierImpl final : public Verifier {
   // After a step or a copy failed on a GPU, which leaves it unusable: ends everything.
   void FailDevice();
   void BuildCommitted(int index, double step_seconds);
+  void DecideBudgets();
+  void NoteStepCost();
   // What the last step and the boundary after it brought; once.
   void Deliver();
   void DeliverBoundary();
   void DeliverClosed();
-  void DeliverPhase(const Sequence& sequence);
+  void DeliverPhase(Sequence& sequence);
   void DeliverFeatureChunk(Sequence& sequence);
   void DeliverStepBegin();
   void DeliverStep();
@@ -115,6 +121,8 @@ class VerifierImpl final : public Verifier {
   KvCache cache_;                           // outlives the sequences, whose pages return to it
   std::unique_ptr<ShadowVerifier> shadow_;  // null: no step is shadowed
   std::unique_ptr<StepRunner> runner_;
+
+  SequenceBudgets budgets_;
 
   std::mutex mutex_;
   std::condition_variable wake_;
@@ -150,6 +158,7 @@ class VerifierImpl final : public Verifier {
   Clock::time_point step_begin_;
 };
 
+StepCapacity CapacityOf(const VerifierOptions& options);
 // The cache that the options ask for.
 KvShape CacheShape(const VerifierOptions& options, const ModelConfig& model, bool features);
 

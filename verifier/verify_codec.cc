@@ -219,6 +219,8 @@ absl::StatusOr<OpenArgs> DecodeOpen(const v1::Open& open, const VerifierInfo& in
   args.stop_ids = DecodeTokens(sampling.stop_ids());
   args.max_tokens = sampling.max_tokens();
   args.tree_nodes = sequence.tree_nodes();
+  args.automatic =
+      sequence.mode() == v1::SPECULATION_MODE_AUTO || sequence.mode() == v1::SPECULATION_MODE_UNSPECIFIED;
   args.feature_window = open.feature_window();
   args.projection_hash = open.projection_hash();
   return args;
@@ -258,9 +260,13 @@ v1::VerifyResponse EncodeFeatures(int32_t first_position, int32_t rows,
   return response;
 }
 
-v1::VerifyResponse EncodeProgress(ProgressState state, int prompt_tokens_done) {
+v1::VerifyResponse EncodeProgress(ProgressState state, int prompt_tokens_done,
+                                  std::optional<int> next_budget) {
   v1::VerifyResponse response;
   response.mutable_progress()->set_state(EncodeState(state));
+  if (next_budget.has_value()) {
+    response.mutable_progress()->set_next_budget(*next_budget);
+  }
   response.mutable_progress()->set_prompt_tokens_done(prompt_tokens_done);
   return response;
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -29,7 +30,9 @@ absl::Status CheckDraftSeconds(double seconds);
 v1::VerifyResponse EncodeCommitted(const Committed& committed);
 v1::VerifyResponse EncodeFeatures(int32_t first_position, int32_t rows,
                                   const std::vector<uint16_t>& features);
-v1::VerifyResponse EncodeProgress(ProgressState state, int prompt_tokens_done);
+// `next_budget` where the sequence waits for its first round.
+v1::VerifyResponse EncodeProgress(ProgressState state, int prompt_tokens_done,
+                                  std::optional<int> next_budget);
 
 // Joins two results of one Decode that a slow reader left waiting, up to 64 tokens; false leaves both alone.
 bool MergeDecoded(v1::VerifyResponse& tail, v1::VerifyResponse& next);

@@ -186,7 +186,7 @@ TEST(MergeDecodedTest, KeepsApartWhatIsNotOneDecode) {
   v1::VerifyResponse finished = EncodeCommitted(Decoded(7, true));
   v1::VerifyResponse next = EncodeCommitted(Decoded(8, false));
   EXPECT_FALSE(MergeDecoded(finished, next));
-  v1::VerifyResponse progress = EncodeProgress(ProgressState::kWaiting, 1);
+  v1::VerifyResponse progress = EncodeProgress(ProgressState::kWaiting, 1, 5);
   EXPECT_FALSE(MergeDecoded(progress, next));
 }
 

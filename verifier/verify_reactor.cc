@@ -156,7 +156,10 @@ absl::Status VerifyReactor::HandleRound(const v1::VerifyRequest& request) {
   if (request.decode().max_tokens() < 1) {
     return FieldError("decode.max_tokens", absl::StrCat(request.decode().max_tokens()), "a value >= 1");
   }
-  return RoundError(verifier_->SubmitDecode(sequence, round, request.decode().max_tokens()),
+  const v1::Decode& decode = request.decode();
+  return RoundError(decode.until_drafting_pays()
+                        ? verifier_->SubmitDecodeUntilDraftingPays(sequence, round, decode.max_tokens())
+                        : verifier_->SubmitDecode(sequence, round, decode.max_tokens()),
                     reason::kBadRequest);
 }
 
@@ -194,17 +197,18 @@ void VerifyReactor::OnProgress(ProgressState state, int prompt_tokens_done) {
   prompt_tokens_done_ = prompt_tokens_done;
   lock.unlock();
   if (say && state != ProgressState::kWaiting) {
-    outbox_.PushSignOfLife(EncodeProgress(state, prompt_tokens_done));
+    outbox_.PushSignOfLife(EncodeProgress(state, prompt_tokens_done, std::nullopt));
   }
 }
 
-void VerifyReactor::OnReady() {
+void VerifyReactor::OnReady(int next_budget) {
   std::unique_lock lock(mutex_);
   ready_ = true;
+  first_budget_ = next_budget;
   state_ = ProgressState::kWaiting;
   const int done = prompt_tokens_done_;
   lock.unlock();
-  outbox_.PushSignOfLife(EncodeProgress(ProgressState::kWaiting, done));
+  outbox_.PushSignOfLife(EncodeProgress(ProgressState::kWaiting, done, next_budget));
 }
 
 void VerifyReactor::OnFeatures(int32_t first_position, int32_t rows, std::vector<uint16_t> features) {
@@ -238,9 +242,10 @@ void VerifyReactor::OnHeartbeat() {
   const bool open = phase_ == Phase::kOpening || phase_ == Phase::kOpen;
   const ProgressState state = ready_ || state_ != ProgressState::kWaiting ? state_ : ProgressState::kPrefill;
   const int done = prompt_tokens_done_;
+  const std::optional<int> budget = ready_ && state == ProgressState::kWaiting ? first_budget_ : std::nullopt;
   lock.unlock();
   if (open) {
-    outbox_.PushSignOfLife(EncodeProgress(state, done));
+    outbox_.PushSignOfLife(EncodeProgress(state, done, budget));
   }
   if (outbox_.Overdue(kStatusPatience)) {
     context_->TryCancel();

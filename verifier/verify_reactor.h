@@ -33,7 +33,7 @@ class VerifyReactor final : public grpc::ServerBidiReactor<v1::VerifyRequest, v1
   void OnDone() override;
 
   void OnProgress(ProgressState state, int prompt_tokens_done) override;
-  void OnReady() override;
+  void OnReady(int next_budget) override;
   void OnFeatures(int32_t first_position, int32_t rows, std::vector<uint16_t> features) override;
   void OnCommitted(Committed committed) override;
   void OnClosed(absl::Status status) override;
@@ -65,6 +65,7 @@ class VerifyReactor final : public grpc::ServerBidiReactor<v1::VerifyRequest, v1
   SequenceHandle sequence_ = 0;  // valid in kOpen
   std::optional<absl::Status> fault_;
   bool ready_ = false;
+  std::optional<int> first_budget_;  // of the first round
   ProgressState state_ = ProgressState::kQueued;
   int prompt_tokens_done_ = 0;
 };

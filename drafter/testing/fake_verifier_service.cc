@@ -72,6 +72,9 @@ grpc::Status FakeVerifierService::Answer(const v1::VerifyRequest& request, Run& 
       run.stream->Write(response);
     }
     response.mutable_progress()->set_state(v1::PROGRESS_STATE_WAITING);
+    if (first_budget >= 0) {
+      response.mutable_progress()->set_next_budget(first_budget);
+    }
     run.stream->Write(response);
     if (run.features && feature_rows_on_attach == 0) {
       // Longer than a drafter waits for features; the second sign of life wakes it.
@@ -102,7 +105,8 @@ grpc::Status FakeVerifierService::Answer(const v1::VerifyRequest& request, Run& 
     }
   }
   const int messages = request.has_tree() ? 1 : request.decode().max_tokens();
-  for (int i = 0; i < messages && !run.finished; ++i) {
+  bool ended = false;
+  for (int i = 0; i < messages && !run.finished && !ended; ++i) {
     v1::Committed& committed = *response.mutable_committed();
     committed.Clear();
     committed.set_epoch(run.sequence.epoch());
@@ -128,7 +132,11 @@ grpc::Status FakeVerifierService::Answer(const v1::VerifyRequest& request, Run& 
       more = child < tree.nodes();
       at = child;
     }
-    committed.set_last(i + 1 == messages || run.finished);
+    if (run.position >= pays_from) {
+      committed.set_next_budget(8);
+      ended = request.decode().until_drafting_pays();
+    }
+    committed.set_last(i + 1 == messages || run.finished || ended);
     committed.set_finish_reason(run.finished ? v1::FINISH_REASON_MAX_TOKENS : v1::FINISH_REASON_UNSPECIFIED);
     if (run.features) {
       committed.mutable_features()->set_first_position(root_position);

@@ -24,6 +24,8 @@ class FakeVerifierService final : public v1::VerifierService::Service {
   std::atomic<bool> loading{false};
   std::atomic<bool> wrong_projection{false};
   std::atomic<int> next_budget{16};
+  std::atomic<int> first_budget{-1};    // said with the first progress, if not negative
+  std::atomic<int> pays_from{1 << 30};  // a position: from there on next_budget is 8
   std::atomic<int> silent_in_round{0};  // from then on nothing is said
   std::atomic<int> wrong_round_in{0};   // answers another round
   std::atomic<int> ends_in_round{0};    // ends the stream with OK

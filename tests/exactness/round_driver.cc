@@ -64,7 +64,7 @@ class Stream : public verifier::SequenceSink {
   }
 
   void OnProgress(verifier::ProgressState, int) override {}
-  void OnReady() override {
+  void OnReady(int) override {
     Change([&] { ready_ = true; });
   }
   void OnFeatures(int32_t first_position, int32_t rows, std::vector<uint16_t> values) override {

@@ -42,7 +42,7 @@ def rate(answers):
 def compare(cluster, batch, temperature, options):
     modes = ["off", "auto"] + options.others
     rates = {mode: [] for mode in modes}
-    drafted = []
+    tokens, rounds = 0, 0
     for alternation in range(-1, options.alternations):
         texts = None
         turn = alternation % len(modes)
@@ -55,7 +55,8 @@ def compare(cluster, batch, temperature, options):
             if alternation >= 0:
                 rates[mode].append(rate(answers))
                 if mode == "auto":
-                    drafted += [sum(len(a["token_ids"]) for a in answers) / max(1, sum(a["rounds"] for a in answers))]
+                    tokens += sum(len(answer["token_ids"]) for answer in answers)
+                    rounds += sum(answer["rounds"] for answer in answers)
     against = [auto / off - 1 for auto, off in zip(rates["auto"], rates["off"])]
     mean = statistics.mean(against)
     half = student(len(against) - 1) * statistics.stdev(against) / len(against) ** 0.5
@@ -63,6 +64,7 @@ def compare(cluster, batch, temperature, options):
     return {"batch": batch, "temperature": temperature, "alternations": len(against), "mean": round(mean, 4),
             "low": round(mean - half, 4), "high": round(mean + half, 4), "holds": mean - half > LIMIT,
             "tokens_per_second": {mode: round(statistics.median(rates[mode]), 1) for mode in modes}, "best": best,
+            "auto_tokens_per_round": round(tokens / max(1, rounds), 2), "each": [round(one, 3) for one in against],
             "auto_of_best": round(statistics.median(rates["auto"]) / statistics.median(rates[best]), 3)}
 
 
@@ -77,7 +79,7 @@ def run(options):
                 row = compare(cluster, batch, temperature, options)
                 rows.append(row)
                 print("batch {batch:3} T={temperature} auto against off {mean:+.1%} [{low:+.1%}, {high:+.1%}] {verdict}  {tokens_per_second}"
-                      "  {auto_of_best:.0%} of the best".format(verdict="holds" if row["holds"] else "FAILS", **row), flush=True)
+                      "  {auto_of_best:.0%} of the best, {auto_tokens_per_round} a round".format(verdict="holds" if row["holds"] else "FAILS", **row), flush=True)
     finally:
         cluster.stop()
     return rows

@@ -113,7 +113,7 @@ absl::StatusOr<SequenceHandle> FakeVerifier::Open(OpenArgs args, SequenceSink* s
   if (ready_on_open_) {
     Post([sink] {
       sink->OnProgress(ProgressState::kPrefill, 1);
-      sink->OnReady();
+      sink->OnReady(8);
     });
   }
   return handle;

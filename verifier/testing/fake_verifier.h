@@ -42,6 +42,10 @@ class FakeVerifier final : public Verifier {
   absl::StatusOr<SequenceHandle> Open(OpenArgs args, SequenceSink* sink) override;
   absl::Status SubmitTree(SequenceHandle sequence, int64_t round, TokenTree tree) override;
   absl::Status SubmitDecode(SequenceHandle sequence, int64_t round, int max_tokens) override;
+  absl::Status SubmitDecodeUntilDraftingPays(SequenceHandle sequence, int64_t round,
+                                             int max_tokens) override {
+    return SubmitDecode(sequence, round, max_tokens);
+  }
   void Finish(SequenceHandle sequence) override;
   void Cancel(SequenceHandle sequence) override;
   int64_t free_pages() const override { return 7; }

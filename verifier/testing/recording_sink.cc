@@ -14,11 +14,17 @@ void RecordingSink::OnProgress(ProgressState state, int prompt_tokens_done) {
   changed_.notify_all();
 }
 
-void RecordingSink::OnReady() {
+void RecordingSink::OnReady(int next_budget) {
   const std::lock_guard lock(mutex_);
   Check(!closed_.has_value() && !ready_, "OnReady comes once, before OnClosed");
   ready_ = true;
+  first_budget_ = next_budget;
   changed_.notify_all();
+}
+
+int RecordingSink::first_budget() {
+  const std::lock_guard lock(mutex_);
+  return first_budget_;
 }
 
 void RecordingSink::OnFeatures(int32_t first_position, int32_t rows, std::vector<uint16_t> features) {

@@ -23,12 +23,13 @@ class RecordingSink final : public SequenceSink {
   };
 
   void OnProgress(ProgressState state, int prompt_tokens_done) override;
-  void OnReady() override;
+  void OnReady(int) override;
   void OnFeatures(int32_t first_position, int32_t rows, std::vector<uint16_t> features) override;
   void OnCommitted(Committed committed) override;
   void OnClosed(absl::Status status) override;
 
   void WaitReady();
+  int first_budget();  // after WaitReady
   // The next one not yet taken; nullopt when the sequence closed instead.
   std::optional<Committed> TakeCommitted();
   absl::Status WaitClosed();
@@ -48,6 +49,7 @@ class RecordingSink final : public SequenceSink {
   std::vector<Committed> committed_;
   size_t taken_ = 0;
   bool ready_ = false;
+  int first_budget_ = 0;
   std::optional<absl::Status> closed_;
 };
 

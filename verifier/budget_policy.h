@@ -1,0 +1,94 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+
+#include "verifier/accept_curve.h"
+#include "verifier/cost_curve.h"
+
+namespace arborist::verifier {
+
+// What else there is when a budget is decided.
+struct BudgetLoad {
+  int sequences = 1;        // that follow this decision
+  int other_rows = 0;       // of others, in every step
+  double other_tokens = 0;  // that these others get from a step
+  int most_nodes = 0;       // of a tree
+  int most_rows = 0;        // of a step's trees
+};
+
+// A tree that was verified for one of them.
+struct TreeSeen {
+  int asked = 0;                  // nodes that the drafter was told to draft
+  std::span<const float> score;   // [nodes], the root first
+  std::span<const int32_t> path;  // accepted nodes, the root first
+  double away_seconds = 0;  // from its last committed tokens to the start of this step: draft, wire, wait
+  bool first_after_plain = false;  // `away` holds what the drafter had to catch up with
+  int trees = 1;                   // in this step, of those that follow this decision
+};
+
+// Decides for sequences that are alike (one drafter, one kind of sampling) how many nodes are worth drafting;
+// 0: plain decoding. It expects from what it has seen: tokens / (away + cost of the step) of all sequences,
+// against plain decoding's. What it has not seen lately it tries for a few rounds, so rarely that trials cost
+// half a percent. Pure: time is an argument.
+class BudgetPolicy {
+ public:
+  explicit BudgetPolicy(const CostCurve& costs) : costs_(costs) {}
+
+  void SeeTree(const TreeSeen& tree);
+  void SeePlain() { ++seen_plain_; }
+
+  // After a step with any of the sequences in it: nodes of their next trees. `now` in seconds, never falling.
+  int Decide(const BudgetLoad& load, double now);
+  // For a sequence that begins: as the others, without a trial.
+  int Standing(const BudgetLoad& load) const;
+
+  // Expected tokens of a round of such a tree.
+  double Tokens(int nodes) const { return accept_.Tokens(nodes); }
+  // Expected tokens a second of all sequences, the others included, with trees of so many nodes.
+  double Rate(const BudgetLoad& load, int nodes) const;
+
+ private:
+  // A round without its step, by how many sequences draft.
+  struct Away {
+    double seconds = 0;
+    double trees = 1;  // of them in one step
+    int count = 0;
+    int trees_count = 0;
+  };
+  struct Trial {
+    bool active = false;
+    int nodes = 0;
+    int rounds_left = 0;
+    double begun = 0;
+    double deadline = 0;
+    double tokens = 0;      // that came meanwhile
+    double usual_rate = 0;  // tokens a second without it
+  };
+
+  Away AwayOf(int sequences) const;
+  bool Fits(const BudgetLoad& load, int nodes) const;
+  int BestTree(const BudgetLoad& load) const;
+  int TrialTree(const BudgetLoad& load, int best) const;
+  int Choose(const BudgetLoad& load) const;
+  int Larger(const BudgetLoad& load, int nodes) const;
+  void BeginTrial(const BudgetLoad& load, int nodes, double now);
+  void EndTrial(double now);
+  bool MayTry(const BudgetLoad& load, int best_tree) const;
+
+  static constexpr int kGroups = 13;
+  const CostCurve& costs_;
+  AcceptCurve accept_;
+  std::array<Away, kGroups> away_;
+  int current_ = 0;  // nodes
+  bool decided_ = false;
+  int sequences_ = 1;  // of the last decision
+  Trial trial_;
+  double next_trial_ = 0;
+  int64_t steps_ = 0;
+  int64_t trials_ = 0;
+  int64_t seen_plain_ = 0;
+};
+
+}  // namespace arborist::verifier

@@ -1,0 +1,220 @@
+// The policy against simulated verifiers and drafters, whose truth it has to find out.
+#include "verifier/budget_policy.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace arborist::verifier {
+namespace {
+
+const std::vector<int> kBounds = {1, 2, 4, 9, 17, 33, 65, 129, 256, 512};
+
+// How things are: seconds, and how often the k-th best node is accepted.
+struct World {
+  std::string name;
+  int sequences = 1;
+  double step_base = 500e-6;
+  double step_row = 10e-6;
+  double away = 500e-6;      // draft and wire
+  double away_sequence = 0;  // more for each sequence that drafts
+  double first_node = 0.9;   // probability of node 1
+  double falling = 0.75;     // of node k + 1 over node k
+  double promised = 1;       // what scores say over what is true
+  int most_nodes = 64;
+
+  double Step(int rows) const {
+    return step_base + step_row * *std::lower_bound(kBounds.begin(), kBounds.end(), std::min(rows, 512));
+  }
+  double Away() const { return away + away_sequence * sequences; }
+  double Accepted(int node) const { return first_node * std::pow(falling, node - 1); }
+  double Tokens(int nodes) const {
+    double tokens = 1;
+    for (int node = 1; node <= nodes; ++node) {
+      tokens += Accepted(node);
+    }
+    return tokens;
+  }
+  double Rate(int nodes) const {
+    const int rows = sequences * (nodes + 1);
+    return nodes == 0   ? sequences / Step(sequences)
+           : rows > 512 ? 0
+                        : sequences * Tokens(nodes) / (Away() + Step(rows));
+  }
+  double Best() const {
+    double best = 0;
+    for (int nodes = 0; nodes <= most_nodes; ++nodes) {
+      best = std::max(best, Rate(nodes));
+    }
+    return best;
+  }
+};
+
+class Simulation {
+ public:
+  explicit Simulation(const World& world) : world_(world), costs_(kBounds), policy_(costs_) {
+    // At start nobody else uses the device.
+    const World alone = {.name = "", .step_base = 450e-6, .step_row = 5e-6};
+    for (const int bound : {1, 9, 65, 256}) {
+      costs_.SetAtStart(bound, alone.Step(bound));
+    }
+  }
+
+  void Change(const World& world) { world_ = world; }
+  BudgetPolicy& policy() { return policy_; }
+
+  // Tokens a second over so much simulated time.
+  double Run(double seconds) {
+    const double begin = now_;
+    double tokens = 0;
+    while (now_ < begin + seconds) {
+      tokens += Step();
+    }
+    return tokens / (now_ - begin);
+  }
+
+ private:
+  double Noise() { return std::uniform_real_distribution<>(0.9, 1.1)(random_); }
+
+  double Step() {
+    const int nodes = budget_;
+    const int rows = world_.sequences * (nodes + 1);
+    const double away = nodes > 0 ? world_.Away() * Noise() * (was_plain_ ? 2 : 1) : 0;
+    const double step = world_.Step(rows) * Noise();
+    now_ += away + step + (nodes == 0 && !was_plain_ ? world_.away / 2 : 0);  // the Decode has its way too
+    double tokens = 0;
+    for (int i = 0; i < world_.sequences; ++i) {
+      std::vector<float> score = {0};
+      std::vector<int32_t> path = {0};
+      for (int node = 1; node <= nodes; ++node) {
+        score.push_back(static_cast<float>(std::log(std::min(1.0, world_.promised * world_.Accepted(node)))));
+        if (std::uniform_real_distribution<>(0, 1)(random_) < world_.Accepted(node)) {
+          path.push_back(node);
+        }
+      }
+      tokens += static_cast<double>(path.size());
+      if (nodes > 0) {
+        policy_.SeeTree({.asked = nodes,
+                         .score = score,
+                         .path = path,
+                         .away_seconds = away,
+                         .first_after_plain = was_plain_,
+                         .trees = world_.sequences});
+      } else {
+        policy_.SeePlain();
+      }
+    }
+    costs_.Observe(rows, world_.sequences, step);
+    was_plain_ = nodes == 0;
+    budget_ = policy_.Decide(
+        {.sequences = world_.sequences, .most_nodes = world_.most_nodes, .most_rows = 512}, now_);
+    return tokens;
+  }
+
+  World world_;
+  CostCurve costs_;
+  BudgetPolicy policy_;
+  std::mt19937 random_{7};
+  double now_ = 0;
+  int budget_ = 0;
+  bool was_plain_ = true;
+};
+
+const std::vector<World>& Worlds() {
+  static const std::vector<World> worlds = {
+      {.name = "small trees pay"},
+      {.name = "large trees pay", .step_row = 0.5e-6, .falling = 0.95},
+      {.name = "drafting is slow", .away = 5e-3},
+      {.name = "nothing is accepted", .first_node = 0.05},
+      {.name = "rows are dear", .step_row = 400e-6, .away = 100e-6, .falling = 0.5},
+      {.name = "eight sequences", .sequences = 8},
+      {.name = "eight, and the drafter takes turns", .sequences = 8, .away_sequence = 500e-6},
+      {.name = "thirty-two", .sequences = 32, .step_row = 2e-6},
+      {.name = "thirty-two, poor drafts", .sequences = 32, .first_node = 0.4, .falling = 0.5},
+      {.name = "scores promise too much", .away = 900e-6, .first_node = 0.45, .falling = 0.6, .promised = 2},
+      {.name = "scores promise too little", .promised = 0.3},
+      {.name = "trees at par", .away = 1.9e-3, .first_node = 0.9, .falling = 0.75},
+      {.name = "few nodes allowed", .most_nodes = 4},
+  };
+  return worlds;
+}
+
+TEST(BudgetPolicyTest, EndsWithinTwoPercentOfTheBestFixedChoice) {
+  for (const World& world : Worlds()) {
+    Simulation simulation(world);
+    simulation.Run(1);  // finds out
+    EXPECT_GT(simulation.Run(10), 0.98 * world.Best())
+        << world.name << " best " << world.Best() << " off " << world.Rate(0);
+  }
+}
+
+TEST(BudgetPolicyTest, IsNeverTwoPercentBelowPlainDecoding) {
+  for (const World& world : Worlds()) {
+    Simulation simulation(world);
+    EXPECT_GT(simulation.Run(10), 0.98 * world.Rate(0)) << world.name << ", from the first round on";
+    EXPECT_GT(simulation.Run(10), 0.98 * world.Rate(0)) << world.name;
+  }
+}
+
+TEST(BudgetPolicyTest, GoesBackWhenConditionsChange) {
+  for (const int first : {0, 2, 3, 4, 7, 9}) {
+    const World& before = Worlds()[first];
+    for (const World& after : Worlds()) {
+      Simulation simulation(before);
+      simulation.Run(2);
+      simulation.Change(after);
+      simulation.Run(10);
+      EXPECT_GT(simulation.Run(5), 0.97 * after.Best()) << before.name << ", then " << after.name;
+    }
+  }
+}
+
+TEST(BudgetPolicyTest, ASequenceThatMayNotDraftNeverDoes) {
+  Simulation simulation({.name = "", .most_nodes = 0});
+  simulation.Run(0.1);
+  EXPECT_EQ(simulation.policy().Standing({.sequences = 1, .most_nodes = 0, .most_rows = 512}), 0);
+}
+
+TEST(BudgetPolicyTest, TheFirstTreeIsTriedBeforeAnythingIsKnown) {
+  const CostCurve costs(kBounds);
+  const BudgetPolicy policy(costs);
+  EXPECT_EQ(policy.Standing({.sequences = 1, .most_nodes = 64, .most_rows = 512}), 16);
+  EXPECT_EQ(policy.Standing({.sequences = 1, .most_nodes = 5, .most_rows = 512}), 5);
+}
+
+TEST(BudgetPolicyTest, TreesFillTheSizesOfSteps) {
+  Simulation simulation({.name = "", .sequences = 8, .step_row = 8e-6});
+  simulation.Run(2);
+  const BudgetLoad load = {.sequences = 8, .most_nodes = 64, .most_rows = 512};
+  const int nodes = simulation.policy().Standing(load);
+  EXPECT_TRUE(std::find(kBounds.begin(), kBounds.end(), 8 * (nodes + 1) + 1) != kBounds.end()) << nodes;
+}
+
+TEST(BudgetPolicyTest, OthersThatDecodePlainlyCountForTheBatch) {
+  CostCurve costs(kBounds);
+  BudgetPolicy policy(costs);
+  const World world = {.name = "", .step_base = 100e-6, .step_row = 50e-6};
+  for (const int bound : kBounds) {
+    costs.SetAtStart(bound, world.Step(bound));
+  }
+  for (int round = 0; round < 100; ++round) {
+    policy.SeeTree({.asked = 1,
+                    .score = std::vector<float>{0, -0.1f},
+                    .path = std::vector<int32_t>{0, 1},
+                    .away_seconds = 10e-6});
+  }
+  // Alone this one drafts; beside 128 rows of others a larger step costs them more than it gains.
+  BudgetLoad load = {.sequences = 1, .most_nodes = 1, .most_rows = 512};
+  EXPECT_EQ(policy.Standing(load), 1);
+  load.other_rows = 128;
+  load.other_tokens = 128;
+  EXPECT_EQ(policy.Standing(load), 0);
+}
+
+}  // namespace
+}  // namespace arborist::verifier

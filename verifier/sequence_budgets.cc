@@ -1,0 +1,115 @@
+#include "verifier/sequence_budgets.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace arborist::verifier {
+namespace {
+
+double Seconds(SequenceBudgets::Clock::duration duration) {
+  return std::chrono::duration<double>(duration).count();
+}
+
+}  // namespace
+
+SequenceBudgets::SequenceBudgets(std::vector<int> bounds, int most_rows)
+    : costs_(std::move(bounds)), most_rows_(most_rows) {
+  kinds_.reserve(kKinds);
+  for (int i = 0; i < kKinds; ++i) {
+    kinds_.push_back({.policy = BudgetPolicy(costs_), .load = {}});
+  }
+}
+
+int SequenceBudgets::KindOf(const Sequence& sequence) {
+  const float temperature = sequence.args.sampling.temperature;
+  const int sampling = temperature == 0 ? 0 : temperature <= 0.7f ? 1 : 2;
+  return sampling + (sequence.args.projection_hash.empty() ? 3 : 0);
+}
+
+void SequenceBudgets::BeginCount() {
+  rows_ = 0;
+  tokens_ = 0;
+  for (Kind& kind : kinds_) {
+    kind.load = {.sequences = 0, .most_rows = most_rows_};
+    kind.tokens = 0;
+    kind.rows = 0;
+    kind.seen = false;
+  }
+}
+
+void SequenceBudgets::Count(const Sequence& sequence) {
+  const int rows = std::max(1, sequence.round.tree.nodes());
+  Kind& kind = kinds_[KindOf(sequence)];
+  const double tokens = rows > 1 ? kind.policy.Tokens(rows - 1) : 1;
+  rows_ += rows;
+  tokens_ += tokens;
+  if (sequence.follows_budget) {
+    ++kind.load.sequences;
+    kind.load.most_nodes = std::max(kind.load.most_nodes, sequence.args.tree_nodes);
+    kind.rows += rows;
+    kind.tokens += tokens;
+  }
+}
+
+BudgetLoad SequenceBudgets::LoadOf(const Kind& kind) const {
+  BudgetLoad load = kind.load;
+  load.other_rows = rows_ - kind.rows;
+  load.other_tokens = tokens_ - kind.tokens;
+  return load;
+}
+
+void SequenceBudgets::See(const Sequence& sequence, const TreeOutcome& outcome, Clock::time_point step_begin,
+                          int trees) {
+  if (!sequence.follows_budget || !outcome.status.ok()) {
+    return;
+  }
+  Kind& kind = kinds_[KindOf(sequence)];
+  kind.seen = true;
+  const Round& round = sequence.round;
+  if (round.decode_left > 0) {
+    kind.policy.SeePlain();
+    return;
+  }
+  const int nodes = round.tree.nodes() - 1;
+  kind.policy.SeeTree({.asked = round.cut_nodes > 0 ? nodes : std::max(nodes, sequence.told_budget),
+                       .score = round.tree.score,
+                       .path = outcome.path,
+                       .away_seconds = Seconds(step_begin - sequence.told_at),
+                       .first_after_plain = !sequence.told_after_tree,
+                       .trees = trees});
+}
+
+void SequenceBudgets::Decide(Clock::time_point now) {
+  for (Kind& kind : kinds_) {
+    if (kind.seen && kind.load.sequences > 0) {
+      kind.nodes = kind.policy.Decide(LoadOf(kind), Seconds(now.time_since_epoch()));
+    }
+  }
+}
+
+void SequenceBudgets::SeeStep(int rows, int trees, Clock::time_point begin, Clock::time_point end) {
+  costs_.Observe(rows, trees, Seconds(end - begin));
+}
+
+int SequenceBudgets::Next(Sequence& sequence) const {
+  const int most = sequence.args.tree_nodes;
+  sequence.told_budget = sequence.follows_budget ? std::min(kinds_[KindOf(sequence)].nodes, most) : most;
+  sequence.told_after_tree = sequence.round.decode_left == 0;
+  return sequence.told_budget;
+}
+
+int SequenceBudgets::First(Sequence& sequence) const {
+  const int most = sequence.args.tree_nodes;
+  if (sequence.args.automatic) {
+    const Kind& kind = kinds_[KindOf(sequence)];
+    BudgetLoad load = LoadOf(kind);
+    ++load.sequences;
+    load.most_nodes = std::max(load.most_nodes, most);
+    sequence.told_budget = std::min(kind.policy.Standing(load), most);
+  } else {
+    sequence.told_budget = most;
+  }
+  return sequence.told_budget;
+}
+
+}  // namespace arborist::verifier

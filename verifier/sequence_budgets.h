@@ -1,0 +1,64 @@
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <span>
+#include <vector>
+
+#include "verifier/budget_policy.h"
+#include "verifier/cost_curve.h"
+#include "verifier/sequence_table.h"
+#include "verifier/step_runner.h"
+
+namespace arborist::verifier {
+
+// What the owners of AUTO sequences are told to draft next. Keeps what was learned for each kind of sequence
+// (with and without features, by temperature) over the sequences' ends, so that a new one begins well. Used
+// by the step thread alone.
+class SequenceBudgets {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  // `bounds`: sizes of steps; `most_rows` of a step's trees.
+  SequenceBudgets(std::vector<int> bounds, int most_rows);
+
+  CostCurve& costs() { return costs_; }
+
+  // While a step is planned: counts all sequences that decode now.
+  void BeginCount();
+  void Count(const Sequence& sequence);
+
+  // After a step: what became of a sequence in it, before Decide. `trees` in all.
+  void See(const Sequence& sequence, const TreeOutcome& outcome, Clock::time_point step_begin, int trees);
+  // Once for all that were seen.
+  void Decide(Clock::time_point now);
+  // A step without prompt rows, everything around it included.
+  void SeeStep(int rows, int trees, Clock::time_point begin, Clock::time_point end);
+
+  // Of the sequence's next tree, after Decide; notes that it is told.
+  int Next(Sequence& sequence) const;
+  // Of its first tree.
+  int First(Sequence& sequence) const;
+
+ private:
+  static constexpr int kKinds = 6;
+  struct Kind {
+    BudgetPolicy policy;
+    BudgetLoad load;  // as counted; others' part when it is asked for
+    double tokens = 0;
+    int rows = 0;
+    bool seen = false;  // in this step
+    int nodes = 0;      // decided
+  };
+  static int KindOf(const Sequence& sequence);
+  BudgetLoad LoadOf(const Kind& kind) const;
+
+  CostCurve costs_;
+  const int most_rows_;
+  std::vector<Kind> kinds_;
+  // All that were counted.
+  int rows_ = 0;
+  double tokens_ = 0;
+};
+
+}  // namespace arborist::verifier

@@ -1,0 +1,39 @@
+// The step thread's part in AUTO's budgets: what steps cost, and what is decided after each.
+#include "verifier/cost_measurement.h"
+#include "verifier/verifier_impl.h"
+
+namespace arborist::verifier {
+namespace {
+
+constexpr double kMostMeasuringSeconds = 0.25;
+
+}  // namespace
+
+absl::Status VerifierImpl::MeasureCosts() {
+  return MeasureStepCosts(CapacityOf(options_), options_.max_context, kMostMeasuringSeconds, *runner_, cache_,
+                          budgets_.costs());
+}
+
+void VerifierImpl::DecideBudgets() {
+  for (int i = 0; i < static_cast<int>(trees_.size()); ++i) {
+    budgets_.See(*trees_[i].sequence, runner_->outcome(i), step_begin_, static_cast<int>(trees_.size()));
+  }
+  budgets_.Decide(Clock::now());
+}
+
+// All that a step takes belongs to its cost: the owners' next trees find the thread busy as long.
+void VerifierImpl::NoteStepCost() {
+  const auto now = Clock::now();
+  int rows = 0;
+  for (const TreeInStep& tree : trees_) {
+    tree.sequence->told_at = now;
+  }
+  for (const StepTree& tree : step_trees_) {
+    rows += static_cast<int>(tree.token.size());
+  }
+  if (chunks_.empty() && step_status_.ok()) {
+    budgets_.SeeStep(rows, static_cast<int>(trees_.size()), step_begin_, now);
+  }
+}
+
+}  // namespace arborist::verifier
