@@ -38,15 +38,17 @@ __global__ void FillRandom(uint16_t* out, size_t count, uint32_t seed) {
   }
 }
 
-// Outside a graph: a captured copy of this size takes a slower way (2.7 instead of 4.2 TB/s on one H200).
-double CopyBytesPerSecond(void* to, const void* from, size_t bytes, cudaStream_t stream) {
+// Median of 11, outside a graph: a captured copy of this size takes a slower way (2.7 instead of 4.2 TB/s on
+// one H200).
+template <typename Work>
+double MedianSeconds(cudaStream_t stream, const Work& work) {
   cudaEvent_t begin, end;
   Must(cudaEventCreate(&begin));
   Must(cudaEventCreate(&end));
   std::vector<float> milliseconds(11);
   for (float& elapsed : milliseconds) {
     Must(cudaEventRecord(begin, stream));
-    Must(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream));
+    work();
     Must(cudaEventRecord(end, stream));
     Must(cudaEventSynchronize(end));
     Must(cudaEventElapsedTime(&elapsed, begin, end));
@@ -54,7 +56,7 @@ double CopyBytesPerSecond(void* to, const void* from, size_t bytes, cudaStream_t
   cudaEventDestroy(begin);
   cudaEventDestroy(end);
   std::nth_element(milliseconds.begin(), milliseconds.begin() + 5, milliseconds.end());
-  return 2.0 * static_cast<double>(bytes) / milliseconds[5] * 1e3;
+  return milliseconds[5] / 1e3;
 }
 
 }  // namespace
@@ -86,15 +88,26 @@ CudaBench::CudaBench(int argc, char** argv) {
   Must(cudaMalloc(&from, kCopy));
   Must(cudaMalloc(&to, kCopy));
   FillRandom<<<1024, 256, 0, stream>>>(static_cast<uint16_t*>(from), kCopy / 2, 1);
-  copy_ = CopyBytesPerSecond(to, from, kCopy, stream);
+  copy_ = 2.0 * kCopy / MedianSeconds(stream, [&] {
+            Must(cudaMemcpyAsync(to, from, kCopy, cudaMemcpyDeviceToDevice, stream));
+          });
+  cublas_ = CublasControl::Open(stream);
+  if (cublas_ != nullptr) {
+    constexpr int64_t kSide = 8192;
+    const auto* weight = static_cast<const uint16_t*>(from) + kSide * kSide;
+    cublas_flops_ = 2.0 * kSide * kSide * kSide / MedianSeconds(stream, [&] {
+                      Must(cublas_->Product(from, weight, to, kSide, kSide, kSide));
+                    });
+  }
   empty_ = MedianMicroseconds(256, [&](int) {
     Nothing<<<1, 32, 0, stream>>>();
     return LaunchStatus("nothing");
   });
   cudaFree(from);
   cudaFree(to);
-  std::printf("%s: copy %.2f TB/s, empty launch in a graph %.2f us; floors at %.2f TB/s\n", device_.c_str(),
-              copy_ / 1e12, empty_, kFloorBandwidth / 1e12);
+  std::printf(
+      "%s: copy %.2f TB/s, cuBLAS %.0f TFLOP/s, empty launch in a graph %.2f us; floors at %.2f TB/s\n",
+      device_.c_str(), copy_ / 1e12, cublas_flops_ / 1e12, empty_, kFloorBandwidth / 1e12);
   std::printf("%-28s %-44s %10s %10s %7s %10s\n", "kernel", "shape", "us", "floor us", "ratio", "goal us");
 }
 
@@ -108,9 +121,9 @@ CudaBench::~CudaBench() {
     std::exit(1);
   }
   std::fprintf(file,
-               "{\"device\": \"%s\", \"copy_bytes_per_second\": %.4g, \"empty_launch_microseconds\": %.3f,\n "
-               "\"figures\": [",
-               device_.c_str(), copy_, empty_);
+               "{\"device\": \"%s\", \"copy_bytes_per_second\": %.4g, \"cublas_flops\": %.4g, "
+               "\"empty_launch_microseconds\": %.3f,\n \"figures\": [",
+               device_.c_str(), copy_, cublas_flops_, empty_);
   for (size_t i = 0; i < figures_.size(); ++i) {
     const CudaFigure& f = figures_[i];
     std::fprintf(

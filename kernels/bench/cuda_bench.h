@@ -2,11 +2,13 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "common/threads/thread_pool.h"
+#include "kernels/bench/cublas_control.h"
 
 namespace arborist::kernels::bench {
 
@@ -50,9 +52,13 @@ class CudaBench {
     return static_cast<T*>(UploadBytes(values.data(), values.size() * sizeof(T)));
   }
 
-  // Controls, measured once: a large device-to-device copy (read + write) and an empty kernel in a graph.
+  // Controls, measured once: a large device-to-device copy (read + write), an empty kernel in a graph, and
+  // cuBLAS on a square bf16 product (0 without cuBLAS).
   double copy_bytes_per_second() const { return copy_; }
   double empty_launch_microseconds() const { return empty_; }
+  double cublas_flops() const { return cublas_flops_; }
+  // Null where the machine has none, and without a GPU.
+  CublasControl* cublas() const { return cublas_.get(); }
 
  private:
   void* UploadBytes(const void* data, size_t bytes);
@@ -62,6 +68,8 @@ class CudaBench {
   void* stream_ = nullptr;
   double copy_ = 0;
   double empty_ = 0;
+  double cublas_flops_ = 0;
+  std::unique_ptr<CublasControl> cublas_;
   std::string device_;
   std::vector<CudaFigure> figures_;
 };

@@ -1,13 +1,8 @@
 // The kernels that only move or touch bytes: figure, byte floor, ratio. Sizes that fill the chip have the
 // goal of 1.3 times their floor; small ones stand beside the empty launch. A row of each output is compared
-// with the oracle's; kernels that work in place have only their tests.
-#include <cuda_runtime_api.h>
-
+// with the oracle's, of kernels that work in place after one launch more.
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
 #include <functional>
 #include <numeric>
 #include <random>
@@ -17,6 +12,7 @@
 #include "common/base/check.h"
 #include "common/tensor/dtype.h"
 #include "kernels/bench/cuda_bench.h"
+#include "kernels/bench/output_check.h"
 #include "kernels/embedding_lookup/embedding_lookup.h"
 #include "kernels/kv_append/kv_append.h"
 #include "kernels/kv_compact/kv_compact.h"
@@ -94,39 +90,6 @@ class RowsBench {
                    .goal_microseconds = bytes >= kFills ? kGoal * floor : 0});
   }
 
-  template <typename T>
-  static std::vector<T> Download(const T* from, int64_t count) {
-    std::vector<T> values(count);
-    if (cudaDeviceSynchronize() != cudaSuccess ||
-        cudaMemcpy(values.data(), from, count * sizeof(T), cudaMemcpyDeviceToHost) != cudaSuccess) {
-      std::fprintf(stderr, "reading an output failed\n");
-      std::exit(1);
-    }
-    return values;
-  }
-  static std::vector<float> DownloadBf16(const void* from, int64_t count) {
-    std::vector<float> values;
-    for (const uint16_t bits : Download(static_cast<const uint16_t*>(from), count)) {
-      values.push_back(ToFloat(BFloat16{bits}));
-    }
-    return values;
-  }
-
-  // Ends the program unless each element is within `tolerance` of the largest.
-  static void Expect(const std::string& kernel, const std::vector<float>& got, const std::vector<float>& want,
-                     float tolerance) {
-    float scale = 0;
-    for (const float value : want) {
-      scale = std::max(scale, std::fabs(value));
-    }
-    for (size_t i = 0; i < want.size(); ++i) {
-      if (!(std::fabs(got[i] - want[i]) <= tolerance * scale)) {
-        std::fprintf(stderr, "%s: element %zu is %g, expected %g\n", kernel.c_str(), i, got[i], want[i]);
-        std::exit(1);
-      }
-    }
-  }
-
   void Norm(int64_t rows, int64_t columns) {
     if (!bench_.Wanted("rms_norm")) {
       return;
@@ -150,7 +113,7 @@ class RowsBench {
                              {})
               .ok(),
           "the oracle runs");
-    Expect("rms_norm", Download(Output<float>(0, bytes / 2), columns), want, 1e-6f);
+    ExpectNear("rms_norm", Download(Output<float>(0, bytes / 2), columns), want, 1e-6f);
   }
 
   void Rotate(int64_t rows, int64_t heads, int64_t dim, int64_t head_stride, RopePairing pairing,
@@ -159,8 +122,9 @@ class RowsBench {
       return;
     }
     constexpr int64_t kPositions = 16384;
-    if (angles_ == nullptr) {
-      angles_ = static_cast<float*>(bench_.Memory(kPositions * 128 * 4, 0));
+    if (cosine_ == nullptr) {  // one angle for all, so that vectors keep their length
+      cosine_ = bench_.Upload(std::vector<float>(kPositions * 64, 0.6f));
+      sine_ = bench_.Upload(std::vector<float>(kPositions * 64, 0.8f));
     }
     std::vector<int32_t> positions(rows);
     for (int64_t t = 0; t < rows; ++t) {
@@ -168,17 +132,35 @@ class RowsBench {
     }
     const int32_t* position = bench_.Upload(positions);
     const double bytes = 8.0 * rows * heads * dim, spread = 4.0 * rows * heads * head_stride;
-    Time("rope", Shape(rows, what), bytes, bytes / 2, [&](int i) {
+    const auto launch = [&](int i) {
       return cuda::Rope({.x = Output<float>(i, spread),
                          .row_stride = heads * head_stride,
                          .head_stride = head_stride,
                          .heads = heads,
                          .position = {position, rows},
-                         .cosine = {angles_, kPositions, dim / 2, dim / 2},
-                         .sine = {angles_, kPositions, dim / 2, dim / 2},
+                         .cosine = {cosine_, kPositions, dim / 2, dim / 2},
+                         .sine = {sine_, kPositions, dim / 2, dim / 2},
                          .pairing = pairing},
                         bench_.stream());
-    });
+    };
+    Time("rope", Shape(rows, what), bytes, bytes / 2, launch);
+    const int64_t row = heads * head_stride;
+    std::vector<float> want = Download(Output<float>(0, spread), row);
+    Check(launch(0).ok(), "it ran before");
+    const std::vector<float> cosine(dim / 2, 0.6f), sine(dim / 2, 0.8f);
+    const int32_t first = 0;
+    Check(reference::Rope({.x = want.data(),
+                           .row_stride = row,
+                           .head_stride = head_stride,
+                           .heads = heads,
+                           .position = {&first, 1},
+                           .cosine = {cosine.data(), 1, dim / 2, dim / 2},
+                           .sine = {sine.data(), 1, dim / 2, dim / 2},
+                           .pairing = pairing},
+                          {})
+              .ok(),
+          "the oracle runs");
+    ExpectNear("rope", Download(Output<float>(0, spread), row), want, 1e-6f);
   }
 
   void Silu(int64_t rows) {
@@ -202,7 +184,7 @@ class RowsBench {
                              {})
               .ok(),
           "the oracle runs");
-    Expect("silu_mul", Download(Output<float>(0, part), kIntermediate), want, 1e-6f);
+    ExpectNear("silu_mul", Download(Output<float>(0, part), kIntermediate), want, 1e-6f);
   }
 
   void Embed(int64_t rows) {
@@ -227,8 +209,8 @@ class RowsBench {
                                    bench_.stream());
     });
     const auto* row = static_cast<const uint16_t*>(table_) + int64_t{ids[0]} * kHidden;
-    Expect("embedding_lookup", Download(Output<float>(0, bytes * 2 / 3), kHidden), DownloadBf16(row, kHidden),
-           0);
+    ExpectNear("embedding_lookup", Download(Output<float>(0, bytes * 2 / 3), kHidden),
+               DownloadBf16(row, kHidden), 0);
   }
 
   void Add(int64_t rows) {
@@ -236,11 +218,17 @@ class RowsBench {
       return;
     }
     const double bytes = 12.0 * rows * kHidden;
-    Time("add_rows", Shape(rows, std::to_string(kHidden)), bytes, bytes, [&](int i) {
+    const auto launch = [&](int i) {
       return cuda::AddRows({.from = {Input<float>(i, bytes / 3), rows, kHidden, kHidden},
                             .into = {Output<float>(i, bytes / 3), rows, kHidden, kHidden}},
                            bench_.stream());
-    });
+    };
+    Time("add_rows", Shape(rows, std::to_string(kHidden)), bytes, bytes, launch);
+    std::vector<float> want = Download(Output<float>(0, bytes / 3), kHidden);
+    const std::vector<float> from = Download(Input<float>(0, bytes / 3), kHidden);
+    Check(launch(0).ok(), "it ran before");
+    std::transform(want.begin(), want.end(), from.begin(), want.begin(), std::plus<>());
+    ExpectNear("add_rows", Download(Output<float>(0, bytes / 3), kHidden), want, 0);
   }
 
   // One launch a layer, a graph of 61: sets are layers. The figure is for all of them.
@@ -277,7 +265,7 @@ class RowsBench {
     for (float& value : want) {
       value = ToFloat(ToBFloat16(value));
     }
-    Expect("kv_append", DownloadBf16(planes_ + slots[0] * kRowBytes, kLatentRow), want, 0);
+    ExpectNear("kv_append", DownloadBf16(planes_ + slots[0] * kRowBytes, kLatentRow), want, 0);
   }
 
   // All latent planes and the feature plane of K2 in one launch.
@@ -303,7 +291,7 @@ class RowsBench {
       AddMoves(kSlots, moves, from, to);
     }
     const int32_t *froms = bench_.Upload(from), *tos = bench_.Upload(to);
-    Time("kv_compact", std::to_string(moves) + " moves in 61 x 1152 B + 14336 B", bytes, bytes, [&](int i) {
+    const auto launch = [&](int i) {
       return cuda::KvCompact({.plane = {planes, kLayers + 1},
                               .row_bytes = {widths, kLayers + 1},
                               .max_row_bytes = kFeatureBytes,
@@ -312,7 +300,22 @@ class RowsBench {
                               .to = {tos + i * moves, moves},
                               .scratch = {}},
                              bench_.stream());
-    });
+    };
+    Time("kv_compact", std::to_string(moves) + " moves in 61 x 1152 B + 14336 B", bytes, bytes, launch);
+    for (const int64_t layer : {int64_t{0}, kLayers}) {
+      const int64_t width_of = width[layer];
+      const auto row = [&](int32_t slot) {
+        return Download(static_cast<const char*>(plane[layer]) + slot * width_of, width_of);
+      };
+      std::vector<std::vector<char>> want;
+      for (int64_t move = 0; move < moves; ++move) {
+        want.push_back(row(from[move]));
+      }
+      Check(launch(0).ok(), "it ran before");
+      for (int64_t move = 0; move < moves; ++move) {
+        ExpectEqual("kv_compact", row(to[move]), want[move]);
+      }
+    }
   }
 
   // As a step writes them: whole pages of 64 rows, in any order.
@@ -351,7 +354,8 @@ class RowsBench {
   char* outputs_ = nullptr;
   char* planes_ = nullptr;
   void* table_ = nullptr;
-  float* angles_ = nullptr;
+  const float* cosine_ = nullptr;
+  const float* sine_ = nullptr;
   std::mt19937 random_{7};
 };
 

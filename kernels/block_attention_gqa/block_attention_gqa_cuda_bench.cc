@@ -5,7 +5,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/check.h"
 #include "kernels/bench/cuda_bench.h"
+#include "kernels/bench/output_check.h"
 #include "kernels/block_attention_gqa/block_attention_gqa.h"
 
 namespace arborist::kernels {
@@ -20,6 +22,39 @@ struct Shape {
   int64_t streams;
   int64_t context;
 };
+
+// The first stream against the oracle.
+void CheckFirstStream(const BlockAttentionGqaArgs& args, const Shape& shape) {
+  const int64_t width = shape.kv_heads * shape.head_dim, outputs = kBlock * shape.heads * shape.head_dim;
+  const std::vector<float> query = bench::Download(args.query.data, outputs);
+  const std::vector<float> key = bench::Download(args.context_key, shape.context * width);
+  const std::vector<float> value = bench::Download(args.context_value, shape.context * width);
+  const std::vector<float> block_key = bench::Download(args.block_key.data, kBlock * width);
+  const std::vector<float> block_value = bench::Download(args.block_value.data, kBlock * width);
+  const int32_t first = 0, context = static_cast<int32_t>(shape.context);
+  const std::vector<int32_t> zero(kBlock, 0), all(kBlock, kBlock);
+  std::vector<float> want(outputs);
+  Check(reference::BlockAttentionGqa(
+            {.query = {query.data(), kBlock, shape.heads, shape.head_dim},
+             .block = kBlock,
+             .context_key = key.data(),
+             .context_value = value.data(),
+             .plane_rows = shape.context,
+             .context_first = {&first, 1},
+             .context_rows = {&context, 1},
+             .max_context = args.max_context,
+             .context_begin = {zero.data(), kBlock},
+             .block_begin = {zero.data(), kBlock},
+             .block_end = {all.data(), kBlock},
+             .block_key = {block_key.data(), kBlock, shape.kv_heads, shape.head_dim},
+             .block_value = {block_value.data(), kBlock, shape.kv_heads, shape.head_dim},
+             .scale = args.scale,
+             .out = {want.data(), kBlock, shape.heads, shape.head_dim}},
+            {})
+            .ok(),
+        "the oracle runs");
+  bench::ExpectNear("block_attention_gqa", bench::Download(args.out.data, outputs), want, 2e-5f);
+}
 
 void Measure(bench::CudaBench& bench, const Shape& shape) {
   const int64_t width = shape.kv_heads * shape.head_dim, rows = shape.streams * kBlock;
@@ -62,6 +97,7 @@ void Measure(bench::CudaBench& bench, const Shape& shape) {
                                       shape.head_dim, ", context ", shape.context),
                 .microseconds = microseconds,
                 .floor_microseconds = (2 * plane_bytes + 2 * query_bytes) / bench::kFloorBandwidth * 1e6});
+  CheckFirstStream(args.front(), shape);
 }
 
 }  // namespace

@@ -112,6 +112,43 @@ TEST_F(KvCompactCudaTest, SwapsChainsAndOneCycleOfAllSlots) {
   }
 }
 
+// What a step of many sequences moves: each tree's path of any length inside its own page, in order or not,
+// with moves between them that do not happen.
+TEST_F(KvCompactCudaTest, PathsOfManyTreesOfAnyLength) {
+  Random random;
+  SCOPED_TRACE(random.seed());
+  const std::vector<int64_t> widths = {1152, 640, 36, 3, 4100};
+  for (const int longest : {2, 8, 30, 63}) {
+    for (const bool in_order : {true, false}) {
+      Moves moves;
+      int32_t page = 0;
+      for (; moves.from.size() < 480 && page < 64; ++page) {
+        const auto length = static_cast<int>(
+            std::min<int64_t>(random.Uniform(1, longest), 511 - static_cast<int64_t>(moves.from.size())));
+        std::vector<int32_t> nodes(63);
+        std::iota(nodes.begin(), nodes.end(), 1);
+        std::shuffle(nodes.begin(), nodes.end(), random.engine());
+        nodes.resize(length);
+        std::sort(nodes.begin(), nodes.end());
+        std::vector<int32_t> order(length);
+        std::iota(order.begin(), order.end(), 0);
+        if (!in_order) {
+          std::shuffle(order.begin(), order.end(), random.engine());
+        }
+        for (const int32_t i : order) {
+          moves.from.push_back(page * 64 + nodes[i]);
+          moves.to.push_back(page * 64 + i + 1);
+        }
+        moves.from.push_back(-1);
+        moves.to.push_back(random.Uniform(0, 1) == 0 ? -1 : page * 64);
+      }
+      moves.from.resize(std::min<size_t>(moves.from.size(), kMaxCompactMoves));
+      moves.to.resize(moves.from.size());
+      ExpectTheOracles(random, page * 64, widths, moves);
+    }
+  }
+}
+
 TEST_F(KvCompactCudaTest, AnyNumberOfPlanesUpToTheMaximum) {
   Random random;
   SCOPED_TRACE(random.seed());

@@ -1,12 +1,16 @@
+#include <algorithm>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/check.h"
 #include "kernels/bench/cuda_bench.h"
+#include "kernels/bench/output_check.h"
 #include "kernels/linear/linear.h"
 
 // bf16 products of Kimi K2.6 (one rank of eight, and the whole) and of the shipped pair. The floor is one
-// read of weight and x and one write of out.
+// read of weight and x and one write of out. Beside each stands cuBLAS on bf16 rows, where the machine has
+// it.
 namespace arborist::kernels {
 namespace {
 
@@ -37,6 +41,22 @@ constexpr Product kProducts[] = {
 };
 constexpr int64_t kTokens[] = {1, 9, 17, 33, 65, 256};
 
+// Some outputs of the last row that the last launch left, against the oracle.
+void CheckLastRow(const LinearArgs& args) {
+  const int64_t inputs = args.x.columns, outputs = std::min<int64_t>(args.weight.rows, 96),
+                row = args.x.rows - 1;
+  const std::vector<float> x = bench::Download(args.x.row(row), inputs);
+  const auto weight = bench::Download(static_cast<const uint16_t*>(args.weight.data), outputs * inputs);
+  std::vector<float> want(outputs);
+  Check(reference::Linear({{x.data(), 1, inputs, inputs},
+                           {weight.data(), DType::kBF16, outputs, inputs},
+                           {want.data(), 1, outputs, outputs}},
+                          {})
+            .ok(),
+        "the oracle runs");
+  bench::ExpectNear("linear", bench::Download(args.out.row(row), outputs), want, 5e-3f);
+}
+
 void Run(bench::CudaBench& bench) {
   for (const Product& product : kProducts) {
     if (!bench.Wanted(absl::StrCat("linear ", product.name))) {
@@ -49,13 +69,14 @@ void Run(bench::CudaBench& bench) {
     auto* x = static_cast<float*>(bench.Memory(256 * product.inputs * sizeof(float)));
     auto* out = static_cast<float*>(bench.Memory(256 * product.outputs * sizeof(float)));
     for (const int64_t tokens : kTokens) {
-      const double microseconds = bench.MedianMicroseconds(sets, [&](int i) {
-        return cuda::Linear(
-            {{x, tokens, product.inputs, product.inputs},
-             {weights + i * static_cast<size_t>(weight_bytes), DType::kBF16, product.outputs, product.inputs},
-             {out, tokens, product.outputs, product.outputs}},
-            bench.stream());
-      });
+      const auto weight = [&](int i) { return weights + i * static_cast<size_t>(weight_bytes); };
+      const auto args = [&](int i) {
+        return LinearArgs{{x, tokens, product.inputs, product.inputs},
+                          {weight(i), DType::kBF16, product.outputs, product.inputs},
+                          {out, tokens, product.outputs, product.outputs}};
+      };
+      const double microseconds =
+          bench.MedianMicroseconds(sets, [&](int i) { return cuda::Linear(args(i), bench.stream()); });
       const double bytes =
           weight_bytes + 4.0 * static_cast<double>(tokens * (product.inputs + product.outputs));
       const double floor = bytes / bench::kFloorBandwidth * 1e6;
@@ -66,6 +87,18 @@ void Run(bench::CudaBench& bench) {
                     .microseconds = microseconds,
                     .floor_microseconds = floor,
                     .goal_microseconds = large ? 1.3 * floor : 0});
+      CheckLastRow(args(sets - 1));
+      if (bench.cublas() != nullptr) {
+        bench.Report({.kernel = absl::StrCat("cuBLAS ", product.name),
+                      .shape = absl::StrCat(tokens, " x [", product.outputs, ", ", product.inputs, "] bf16"),
+                      .microseconds = bench.MedianMicroseconds(sets,
+                                                               [&](int i) {
+                                                                 return bench.cublas()->Product(
+                                                                     x, weight(i), out, tokens,
+                                                                     product.outputs, product.inputs);
+                                                               }),
+                      .floor_microseconds = floor});
+      }
     }
   }
 }

@@ -8,7 +8,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/check.h"
 #include "kernels/bench/cuda_bench.h"
+#include "kernels/bench/output_check.h"
 #include "kernels/moe_experts/moe_experts.h"
 #include "kernels/moe_route/moe_route.h"
 
@@ -32,24 +34,31 @@ class MoeBench {
     logits = bench_.Upload(values);
     auto* expert = static_cast<int32_t*>(bench_.Memory(static_cast<size_t>(rows * top_k * 4), 0));
     auto* weight = static_cast<float*>(bench_.Memory(static_cast<size_t>(rows * top_k * 4), 0));
-    const double microseconds = bench_.MedianMicroseconds(64, [&](int) {
-      return cuda::MoeRoute({.logits = {logits, rows, experts, experts},
-                             .bias = {logits, scoring == RouteScoring::kSigmoid ? experts : 0},
-                             .scoring = scoring,
-                             .group_score = RouteGroupScore::kTopTwoSum,
-                             .groups = groups,
-                             .kept_groups = kept,
-                             .top_k = top_k,
-                             .normalize = true,
-                             .scaling = 2.5f,
-                             .expert = {expert, rows, top_k, top_k},
-                             .weight = {weight, rows, top_k, top_k}},
-                            bench_.stream());
-    });
+    MoeRouteArgs args{.logits = {logits, rows, experts, experts},
+                      .bias = {logits, scoring == RouteScoring::kSigmoid ? experts : 0},
+                      .scoring = scoring,
+                      .group_score = RouteGroupScore::kTopTwoSum,
+                      .groups = groups,
+                      .kept_groups = kept,
+                      .top_k = top_k,
+                      .normalize = true,
+                      .scaling = 2.5f,
+                      .expert = {expert, rows, top_k, top_k},
+                      .weight = {weight, rows, top_k, top_k}};
+    const double microseconds =
+        bench_.MedianMicroseconds(64, [&](int) { return cuda::MoeRoute(args, bench_.stream()); });
     bench_.Report({.kernel = "moe_route",
                    .shape = absl::StrCat(scoring == RouteScoring::kSigmoid ? "sigmoid " : "softmax ", experts,
                                          " top ", top_k, ", groups ", kept, "/", groups, ", rows ", rows),
                    .microseconds = microseconds});
+    std::vector<int32_t> ids(static_cast<size_t>(rows * top_k));
+    std::vector<float> weights(ids.size());
+    args.logits.data = args.bias.data = values.data();
+    args.expert.data = ids.data();
+    args.weight.data = weights.data();
+    Check(reference::MoeRoute(args, {}).ok(), "the oracle runs");
+    ExpectEqual("moe_route", Download(expert, rows * top_k), ids);
+    ExpectNear("moe_route", Download(weight, rows * top_k), weights, 2e-6f);
   }
 
   void Experts(const ExpertsShape& shape, const std::vector<int64_t>& row_counts) {
@@ -97,20 +106,21 @@ class MoeBench {
       const size_t scratch_bytes =
           MoeExpertsCudaScratchBytes(rows, shape.top_k, shape.width, shape.shared_width);
       auto* scratch = static_cast<std::byte*>(bench_.Memory(scratch_bytes, 0));
-      const double microseconds = bench_.MedianMicroseconds(sets, [&](int i) {
-        return cuda::MoeExperts({.x = {x, rows, shape.hidden, shape.hidden},
-                                 .expert = {expert[i], rows, shape.top_k, shape.top_k},
-                                 .weight = {weight, rows, shape.top_k, shape.top_k},
-                                 .experts = {tables[i % held], shape.experts},
-                                 .weight_dtype = DType::kBF16,
-                                 .width = shape.width,
-                                 .shared = shape.shared_width > 0 ? &shared[i % held] : nullptr,
-                                 .full_width = shape.width,
-                                 .full_shared_width = shape.shared_width,
-                                 .out = {out, rows, shape.hidden, shape.hidden},
-                                 .scratch = {scratch, static_cast<int64_t>(scratch_bytes)}},
-                                bench_.stream());
-      });
+      const auto args = [&](int i) {
+        return MoeExpertsArgs{.x = {x, rows, shape.hidden, shape.hidden},
+                              .expert = {expert[i], rows, shape.top_k, shape.top_k},
+                              .weight = {weight, rows, shape.top_k, shape.top_k},
+                              .experts = {tables[i % held], shape.experts},
+                              .weight_dtype = DType::kBF16,
+                              .width = shape.width,
+                              .shared = shape.shared_width > 0 ? &shared[i % held] : nullptr,
+                              .full_width = shape.width,
+                              .full_shared_width = shape.shared_width,
+                              .out = {out, rows, shape.hidden, shape.hidden},
+                              .scratch = {scratch, static_cast<int64_t>(scratch_bytes)}};
+      };
+      const double microseconds =
+          bench_.MedianMicroseconds(sets, [&](int i) { return cuda::MoeExperts(args(i), bench_.stream()); });
       const double floor =
           (distinct * 3.0 * static_cast<double>(matrix) + 3.0 * static_cast<double>(shared_matrix)) /
           kFloorBandwidth * 1e6;
@@ -120,10 +130,50 @@ class MoeBench {
                      .microseconds = microseconds,
                      .floor_microseconds = floor,
                      .goal_microseconds = shape.hidden > 1024 ? 1.4 * floor : 0});
+      CheckFirstRow(args(sets - 1));
     }
   }
 
  private:
+  // The first row of what the last launch left, against the oracle over that row's experts alone.
+  void CheckFirstRow(const MoeExpertsArgs& args) {
+    const int64_t hidden = args.x.columns, top_k = args.expert.columns;
+    const std::vector<int32_t> chosen = Download(args.expert.data, top_k);
+    const std::vector<float> weight = Download(args.weight.data, top_k), x = Download(args.x.data, hidden);
+    std::vector<std::vector<uint16_t>> memory;
+    const auto on_host = [&](WeightView view) {
+      memory.push_back(Download(static_cast<const uint16_t*>(view.data), view.rows * view.columns));
+      view.data = memory.back().data();
+      return view;
+    };
+    const auto expert_on_host = [&](const ExpertWeights& expert) {
+      return ExpertWeights{on_host(expert.gate), on_host(expert.up), on_host(expert.down)};
+    };
+    std::vector<ExpertWeights> experts;
+    std::vector<int32_t> ids;
+    for (const int32_t e : chosen) {
+      ids.push_back(static_cast<int32_t>(experts.size()));
+      experts.push_back(expert_on_host(Download(args.experts.data + e, 1).front()));
+    }
+    ExpertWeights shared;
+    MoeExpertsArgs host = args;
+    if (args.shared != nullptr) {
+      shared = expert_on_host(*args.shared);
+      host.shared = &shared;
+    }
+    std::vector<float> want(static_cast<size_t>(hidden));
+    std::vector<std::byte> scratch(MoeExpertsScratchBytes(1, hidden, top_k, static_cast<int>(top_k),
+                                                          args.width, args.full_shared_width));
+    host.x = {x.data(), 1, hidden, hidden};
+    host.expert = {ids.data(), 1, top_k, top_k};
+    host.weight = {weight.data(), 1, top_k, top_k};
+    host.experts = {experts.data(), top_k};
+    host.out = {want.data(), 1, hidden, hidden};
+    host.scratch = {scratch.data(), static_cast<int64_t>(scratch.size())};
+    Check(reference::MoeExperts(host, {}).ok(), "the oracle runs");
+    ExpectNear("moe_experts", Download(args.out.data, hidden), want, 5e-3f);
+  }
+
   std::vector<int32_t> RandomRoutes(const ExpertsShape& shape, int64_t rows) {
     std::vector<int32_t> routes, ids(static_cast<size_t>(shape.experts));
     std::iota(ids.begin(), ids.end(), 0);

@@ -1,10 +1,13 @@
-// Sampling the rows of a verify step over a large vocabulary. Floor: the logits are read once.
+// Sampling the rows of a verify step over a large vocabulary. Floor: the logits are read once. The first row
+// of a call is compared with the oracle's.
 
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/check.h"
 #include "kernels/bench/cuda_bench.h"
+#include "kernels/bench/output_check.h"
 #include "kernels/sample_target/sample_target.h"
 
 namespace arborist::kernels {
@@ -32,6 +35,31 @@ std::vector<float> Logits(int64_t rows) {
   return logits;
 }
 
+struct alignas(64) Line {
+  std::byte bytes[64];
+};
+
+void CheckFirstRow(const SampleTargetArgs& args, const Kind& kind) {
+  const std::vector<float> logits = bench::Download(args.logits.data, kVocabulary);
+  const int32_t position = 5, index = 0;
+  TokenId chosen;
+  float log_prob;
+  SampleTargetArgs host = args;
+  host.logits = {logits.data(), 1, kVocabulary, kVocabulary};
+  host.position = {&position, 1};
+  host.params_index = {&index, 1};
+  host.params = {&kind.params, 1};
+  host.chosen = {&chosen, 1};
+  host.log_prob = {&log_prob, 1};
+  host.error = {};
+  std::vector<Line> scratch(SampleTargetScratchBytes(kVocabulary, 1) / sizeof(Line) + 1);
+  host.scratch = {scratch.front().bytes, static_cast<int64_t>(scratch.size() * sizeof(Line))};
+  Check(reference::SampleTarget(host, {}).ok(), "the oracle runs");
+  bench::ExpectEqual("sample_target", bench::Download(args.chosen.data, 1), {chosen});
+  bench::ExpectNear("sample_target", bench::Download(args.log_prob.data, 1), std::vector<float>{log_prob},
+                    2e-5f);
+}
+
 void Measure(bench::CudaBench& bench, int64_t rows, const float* logits, const Kind& kind) {
   const double bytes = static_cast<double>(rows * kVocabulary) * 4;
   const int sets = std::max(1, std::min(bench::CudaBench::SetsFor(bytes), 256 / static_cast<int>(rows)));
@@ -54,6 +82,7 @@ void Measure(bench::CudaBench& bench, int64_t rows, const float* logits, const K
                 .shape = absl::StrCat("[", rows, ", ", kVocabulary, "] ", kind.name),
                 .microseconds = microseconds,
                 .floor_microseconds = bytes / bench::kFloorBandwidth * 1e6});
+  CheckFirstRow(args.front(), kind);
 }
 
 }  // namespace

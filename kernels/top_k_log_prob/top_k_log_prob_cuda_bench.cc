@@ -5,13 +5,36 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/check.h"
 #include "kernels/bench/cuda_bench.h"
+#include "kernels/bench/output_check.h"
 #include "kernels/top_k_log_prob/top_k_log_prob.h"
 
 namespace arborist::kernels {
 namespace {
 
 constexpr int64_t kVocabulary = 163840;
+
+struct alignas(64) Line {
+  std::byte bytes[64];
+};
+
+void CheckFirstRow(const TopKLogProbArgs& args, TopKParams params) {
+  const auto logits = bench::Download(static_cast<const uint16_t*>(args.logits.data), kVocabulary);
+  params.depths = 1;
+  std::vector<TokenId> token(params.k);
+  std::vector<float> log_prob(params.k);
+  TopKLogProbArgs host = args;
+  host.logits = {logits.data(), DType::kBF16, 1, kVocabulary, kVocabulary};
+  host.params = {&params, 1};
+  host.token = {token.data(), 1, params.k, params.k};
+  host.log_prob = {log_prob.data(), 1, params.k, params.k};
+  std::vector<Line> scratch(TopKLogProbScratchBytes(1, kVocabulary) / sizeof(Line) + 1);
+  host.scratch = {scratch.front().bytes, static_cast<int64_t>(scratch.size() * sizeof(Line))};
+  Check(reference::TopKLogProb(host, {}).ok(), "the oracle runs");
+  bench::ExpectEqual("top_k_log_prob", bench::Download(args.token.data, params.k), token);
+  bench::ExpectNear("top_k_log_prob", bench::Download(args.log_prob.data, params.k), log_prob, 2e-5f);
+}
 
 void Measure(bench::CudaBench& bench, int64_t streams, int64_t depths, int32_t k, float temperature,
              double goal) {
@@ -38,6 +61,7 @@ void Measure(bench::CudaBench& bench, int64_t streams, int64_t depths, int32_t k
                 .microseconds = microseconds,
                 .floor_microseconds = bytes / bench::kFloorBandwidth * 1e6,
                 .goal_microseconds = goal});
+  CheckFirstRow(args.front(), params.front());
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "kernels/bench/cuda_bench.h"
+#include "kernels/bench/output_check.h"
 #include "kernels/tree_accept/tree_accept.h"
 
 namespace arborist::kernels {
@@ -43,6 +44,17 @@ void Measure(bench::CudaBench& bench, int32_t accepted, const char* shape, doubl
                 .microseconds = microseconds,
                 .floor_microseconds = bench.empty_launch_microseconds(),
                 .goal_microseconds = goal});
+  std::vector<int32_t> path;
+  for (int32_t node = 0; node < accepted; ++node) {
+    path.push_back(node);
+  }
+  bench::ExpectEqual("tree_accept", bench::Download(args.path_length.data, kTrees),
+                     std::vector<int32_t>(kTrees, accepted));
+  for (int64_t tree = 0; tree < kTrees; ++tree) {
+    bench::ExpectEqual("tree_accept", bench::Download(args.path.data + begin[tree], accepted), path);
+  }
+  bench::ExpectEqual("tree_accept", bench::Download(args.bonus.data, kTrees),
+                     std::vector<TokenId>(kTrees, TokenId{1}));
 }
 
 }  // namespace

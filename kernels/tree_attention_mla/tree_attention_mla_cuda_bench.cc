@@ -8,7 +8,9 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
+#include "common/base/check.h"
 #include "kernels/bench/cuda_bench.h"
+#include "kernels/bench/output_check.h"
 #include "kernels/tree_attention_mla/public_figures.h"
 #include "kernels/tree_attention_mla/tree_attention_mla.h"
 
@@ -36,12 +38,14 @@ struct Pool {
       : cache(b.Memory(kPoolSlots * 576 * 2)),
         query(static_cast<float*>(b.Memory(size_t{1} << 30))),
         out(static_cast<float*>(b.Memory(size_t{1} << 29))),
-        scratch(static_cast<std::byte*>(b.Memory(kScratch))) {}
+        scratch(static_cast<std::byte*>(b.Memory(kScratch))),
+        host_cache(Download(static_cast<const uint16_t*>(cache), kPoolSlots * 576)) {}
   static constexpr size_t kScratch = size_t{4} << 30;
   void* cache;
   float* query;
   float* out;
   std::byte* scratch;
+  std::vector<uint16_t> host_cache;
 };
 
 // Page tables over pages that no other set has, and random trees.
@@ -92,6 +96,29 @@ TreeAttentionMlaArgs InputSet(CudaBench& b, const Pool& pool, const Shape& s,
           .scratch = {pool.scratch, static_cast<int64_t>(Pool::kScratch)}};
 }
 
+// One head of the last row that the last launch left, against plain softmax attention.
+void CheckLastRow(const Pool& pool, const Shape& s, const TreeAttentionMlaArgs& args) {
+  const int64_t row = s.rows() - 1;
+  const std::vector<float> query = Download(args.query.at(row, s.heads - 1), s.width());
+  const int32_t sequence = 0;
+  const std::vector<int32_t> pages = Download(args.page_table.row(s.batch - 1), s.pages());
+  const std::vector<int32_t> prefix_blocks = Download(args.prefix_blocks.data + row, 1);
+  const std::vector<int32_t> tail_slot = Download(args.tail_slot.row(row), kMaxTailKeys);
+  const std::vector<int32_t> tail_count = Download(args.tail_count.data + row, 1);
+  std::vector<float> want(s.latent);
+  TreeAttentionMlaArgs host = args;
+  host.query = {query.data(), 1, 1, s.width()};
+  host.cache = pool.host_cache.data();
+  host.sequence = {&sequence, 1};
+  host.page_table = {pages.data(), 1, s.pages(), s.pages()};
+  host.prefix_blocks = {prefix_blocks.data(), 1};
+  host.tail_slot = {tail_slot.data(), 1, kMaxTailKeys, kMaxTailKeys};
+  host.tail_count = {tail_count.data(), 1};
+  host.out = {want.data(), 1, 1, s.latent};
+  Check(reference::TreeAttentionMla(host, {}).ok(), "the oracle runs");
+  ExpectNear("tree_attention_mla", Download(args.out.at(row, s.heads - 1), s.latent), want, 2e-2f);
+}
+
 double Measure(CudaBench& b, const Pool& pool, const Shape& s) {
   std::mt19937 random(1);
   std::vector<int32_t> free_pages(kPoolSlots / kPageRows);
@@ -110,6 +137,7 @@ double Measure(CudaBench& b, const Pool& pool, const Shape& s) {
   }
   const double microseconds = b.MedianMicroseconds(
       sets, [&](int i) { return cuda::TreeAttentionMla(args[static_cast<size_t>(i)], b.stream()); });
+  CheckLastRow(pool, s, args.back());
   return microseconds;
 }
 

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/bench/cuda_bench.h"
+#include "kernels/bench/output_check.h"
 #include "kernels/tree_build/tree_build.h"
 
 namespace arborist::kernels {
@@ -85,6 +86,18 @@ void Measure(bench::CudaBench& bench, const Shape& shape) {
   host.error = {};
   bench.Report(
       {.kernel = "tree_build_on_the_cpu", .shape = name, .microseconds = MedianCpuMicroseconds(host)});
+  bench::ExpectEqual("tree_build", bench::Download(args.out_nodes.data, shape.streams), nodes);
+  for (int64_t stream = 0; stream < shape.streams;
+       ++stream) {  // nothing is said of what lies behind the nodes
+    const auto same = [&](auto device, auto host) {
+      using T = std::remove_const_t<std::remove_reference_t<decltype(*host)>>;
+      bench::ExpectEqual("tree_build", bench::Download(device + stream * width, nodes[stream]),
+                         std::vector<T>(host + stream * width, host + stream * width + nodes[stream]));
+    };
+    same(args.out_token.data, host.out_token.data);
+    same(args.out_parent.data, host.out_parent.data);
+    same(args.out_score.data, host.out_score.data);
+  }
 }
 
 }  // namespace

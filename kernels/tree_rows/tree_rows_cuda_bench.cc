@@ -1,7 +1,10 @@
 #include <random>
 #include <string>
+#include <vector>
 
+#include "common/base/check.h"
 #include "kernels/bench/cuda_bench.h"
+#include "kernels/bench/output_check.h"
 #include "kernels/tree_rows/tree_rows_case.h"
 
 // Floor: the bytes of its outputs; the walk from node to root bounds it.
@@ -36,6 +39,19 @@ int main(int argc, char** argv) {
                       std::to_string(shape.page_rows),
                   bench.MedianMicroseconds(64, [&](int) { return cuda::TreeRows(args, bench.stream()); }),
                   bytes / bench::kFloorBandwidth * 1e6});
+    TreeRowsArgs host = c.Args();
+    std::vector<int32_t> position(c.rows()), sequence(c.rows()), prefix_blocks(c.rows()),
+        tail_count(c.rows());
+    std::vector<int32_t> tail_slot(c.rows() * kMaxTailKeys);
+    host.sequence = {sequence.data(), c.rows()};
+    host.position = {position.data(), c.rows()};
+    host.prefix_blocks = {prefix_blocks.data(), c.rows()};
+    host.tail_slot = {tail_slot.data(), c.rows(), kMaxTailKeys, kMaxTailKeys};
+    host.tail_count = {tail_count.data(), c.rows()};
+    arborist::Check(reference::TreeRows(host, {}).ok(), "the oracle runs");
+    bench::ExpectEqual("tree_rows", bench::Download(args.position.data, c.rows()), position);
+    bench::ExpectEqual("tree_rows", bench::Download(args.tail_slot.data, c.rows() * kMaxTailKeys), tail_slot);
+    bench::ExpectEqual("tree_rows", bench::Download(args.tail_count.data, c.rows()), tail_count);
   }
   return 0;
 }
