@@ -5,11 +5,11 @@ import concurrent.futures
 import datetime
 import fnmatch
 import hashlib
-import importlib.util
 import json
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -67,25 +67,17 @@ def binary_hash(names):
     return digest.hexdigest()[:16]
 
 
-def cublas_folder():
-    """Where PyTorch keeps its cuBLAS, for a machine whose CUDA toolkit has none."""
-    try:
-        places = importlib.util.find_spec("nvidia.cublas").submodule_search_locations
-    except (ImportError, AttributeError):
-        return ""
-    return str(pathlib.Path(list(places)[0]) / "lib")
-
-
 def run(command, timeout):
-    libraries = [place for place in (os.environ.get("LD_LIBRARY_PATH", ""), cublas_folder()) if place]
-    environment = dict(os.environ, ARBORIST_SOURCE_DIR=str(ROOT), LD_LIBRARY_PATH=":".join(libraries))
+    environment = dict(os.environ, ARBORIST_SOURCE_DIR=str(ROOT))
+    # A session of its own, so that a sanitizer's program ends with it.
+    process = subprocess.Popen([str(part) for part in command], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                               text=True, errors="replace", start_new_session=True)
     try:
-        done = subprocess.run([str(part) for part in command], env=environment, capture_output=True, text=True,
-                              timeout=max(1, timeout))
-        return done.returncode, done.stdout + done.stderr
-    except subprocess.TimeoutExpired as stopped:
-        output = stopped.stdout or b""
-        return 124, output.decode() if isinstance(output, bytes) else output
+        output = process.communicate(timeout=max(1, timeout))[0]
+        return process.returncode, output
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        return 124, process.communicate()[0]
 
 
 def counts(report):
