@@ -43,6 +43,12 @@ absl::Status Dense(const DenseArgs& args, void* cuda_stream);
 // Where a row's bits may depend on the number of rows.
 absl::Status DenseFast(const DenseArgs& args, void* cuda_stream);
 
+// Few tokens against bf16 weights at aligned addresses, by fused multiply-adds in fp32; x is not rounded.
+// A weight's rows are shared by few threads each, which all read at once: no pipeline to fill.
+inline constexpr int kMaxVectorTokens = 8;
+bool SuitsVectors(const DenseArgs& args);
+absl::Status DenseVectors(const DenseArgs& args, void* cuda_stream);
+
 // The two ways. Mma takes bf16 weights, Fma the others.
 absl::Status DenseMma(const DenseArgs& args, const DensePlan& plan, void* cuda_stream);
 absl::Status DenseFma(const DenseArgs& args, void* cuda_stream);

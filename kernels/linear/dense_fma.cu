@@ -4,6 +4,7 @@
 #include "common/base/math.h"
 #include "common/device/cuda_status.h"
 #include "kernels/linear/dense_cuda.h"
+#include "kernels/linear/lane_sums.cuh"
 
 // Weights in fp32 or fp16. A warp computes four outputs of up to eight tokens: lane l owns inputs 4l..4l+3 of
 // every 128, one fused multiply-add each in ascending order, and lanes are joined (l, l^16), (l, l^8), ...,
@@ -42,29 +43,6 @@ __device__ inline void Load4(const __half* from, int64_t left, bool aligned, flo
 #pragma unroll
   for (int j = 0; j < 4; ++j) {
     v[j] = j < left ? __half2float(from[j]) : 0.0f;
-  }
-}
-
-// v[i] of all lanes summed; lane i % kCount's v[0] is the sum of value i. Halving the values with the lanes
-// takes a fifth of the shuffles of kCount full sums and gives their bits.
-template <int kCount>
-__device__ inline void SumOverLanes(float (&v)[kCount], int lane) {
-#pragma unroll
-  for (int offset = 16; offset >= 1; offset /= 2) {
-    if (offset < kCount) {
-      const bool upper = (lane & offset) != 0;
-#pragma unroll
-      for (int i = 0; i < offset; ++i) {
-        const float send = upper ? v[i] : v[i + offset];
-        const float keep = upper ? v[i + offset] : v[i];
-        v[i] = keep + __shfl_xor_sync(0xffffffffu, send, offset);
-      }
-    } else {
-#pragma unroll
-      for (int i = 0; i < kCount; ++i) {
-        v[i] += __shfl_xor_sync(0xffffffffu, v[i], offset);
-      }
-    }
   }
 }
 

@@ -16,6 +16,8 @@ namespace {
 constexpr int64_t kBlocks = 200;
 // Fewer steps of 32 inputs than this are not worth another rank.
 constexpr int64_t kStepsPerRank = 8;
+// Elements of a weight that is no more than a launch.
+constexpr int64_t kSmallWeight = 512 * 1024;
 
 DenseArgs ToDense(const View2<const float>& x, const WeightView& weight, const View2<float>& out) {
   return {.x = x.data,
@@ -60,7 +62,14 @@ absl::Status Dense(const DenseArgs& args, void* cuda_stream) {
                   cuda_stream);
 }
 
-absl::Status DenseFast(const DenseArgs& args, void* cuda_stream) { return Dense(args, cuda_stream); }
+absl::Status DenseFast(const DenseArgs& args, void* cuda_stream) {
+  // More tokens ask for more arithmetic a weight than its time in memory hides, unless launches cost most.
+  const int64_t most = args.heads * args.outputs * args.weight.columns <= kSmallWeight ? kMaxVectorTokens : 1;
+  if (args.tokens > 0 && args.tokens <= most && SuitsVectors(args)) {
+    return DenseVectors(args, cuda_stream);
+  }
+  return Dense(args, cuda_stream);
+}
 
 absl::Status Linear(const LinearArgs& args, StreamView stream) {
   RETURN_IF_ERROR(ValidateLinear(args));

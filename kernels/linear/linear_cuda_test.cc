@@ -19,7 +19,8 @@ class LinearCudaTest : public CudaTest {
   Random random_;
 };
 
-// What the tensor cores see: bf16 weights are multiplied with x rounded to bf16.
+// What the tensor cores see: bf16 weights are multiplied with x rounded to
+// bf16.
 std::vector<float> AsMultiplied(const std::vector<float>& x, DType dtype) {
   std::vector<float> rounded = x;
   if (dtype == DType::kBF16) {
@@ -30,9 +31,10 @@ std::vector<float> AsMultiplied(const std::vector<float>& x, DType dtype) {
   return rounded;
 }
 
-// Against sums in double. The products are exact in fp32. A tensor core cuts each of its inputs / 16 sums off
-// at a unit (2^-23) of the partial sum, always downwards, and partial sums of random signs stay below the
-// largest result. fp32 chains are shorter and round.
+// Against sums in double. The products are exact in fp32. A tensor core cuts
+// each of its inputs / 16 sums off at a unit (2^-23) of the partial sum, always
+// downwards, and partial sums of random signs stay below the largest result.
+// fp32 chains are shorter and round.
 double Tolerance(int64_t inputs) { return 3e-6 + static_cast<double>(inputs) / 16 * 0x1p-23; }
 
 std::vector<float> Oracle(const std::vector<float>& x, const WeightView& weight, int64_t rows) {
@@ -72,11 +74,13 @@ TEST_F(LinearCudaTest, EveryStoredTypeAndShapeAgreesWithTheOracle) {
   }
 }
 
-// The row counts of a step: one row, partly filled tiles, every bucket and its neighbours, a prompt.
+// The row counts of a step: one row, partly filled tiles, every bucket and its
+// neighbours, a prompt.
 constexpr int64_t kRowCounts[] = {1,  2,  3,  7,  8,  9,  16,  17,  24,  33,
                                   40, 41, 64, 65, 80, 81, 129, 130, 145, 512};
 
-// Shapes of every number of ranks that a plan has, and those that copy weights element by element.
+// Shapes of every number of ranks that a plan has, and those that copy weights
+// element by element.
 TEST_F(LinearCudaTest, ARowHasTheSameBitsAloneAndAmongAnyNumberOfRowsAndAtAnyAddress) {
   SCOPED_TRACE(random_.seed());
   constexpr Shape kShapes[] = {{512, 37, 100},   {512, 256, 256}, {512, 90, 520},  {512, 130, 1024},
@@ -96,7 +100,8 @@ TEST_F(LinearCudaTest, ARowHasTheSameBitsAloneAndAmongAnyNumberOfRowsAndAtAnyAdd
       const std::vector<float> want = all.Read();
       for (const int64_t count : kRowCounts) {
         const int64_t first = random_.Uniform(0, 512 - count);
-        // The same rows one float further on, in wider rows; and stored weights two bytes further on.
+        // The same rows one float further on, in wider rows; and stored weights
+        // two bytes further on.
         const int64_t stride = shape.inputs + 3;
         std::vector<float> moved = random_.Normals(1 + count * stride);
         for (int64_t t = 0; t < count; ++t) {
@@ -177,12 +182,46 @@ TEST_F(LinearCudaTest, TheHeightOfABlockIsNoPartOfTheBitsAndTheRanksAreTheShapes
   }
 }
 
+// x is a bf16 value here, so that it does not matter whether the chosen way
+// rounds it.
+TEST_F(LinearCudaTest, FastProductsAgreeWithTheOracleForAnyNumberOfRowsAndAtAnyAddress) {
+  SCOPED_TRACE(random_.seed());
+  constexpr int64_t kRows = 33;
+  constexpr Shape kShapes[] = {
+      {kRows, 1, 8},       {kRows, 9, 256},  {kRows, 575, 264},  {kRows, 37, 1000},   {kRows, 4097, 520},
+      {kRows, 4100, 1024}, {kRows, 70, 513}, {kRows, 130, 4104}, {kRows, 4099, 2056}, {kRows, 33, 7168}};
+  for (const DType dtype : {DType::kBF16, DType::kF32}) {
+    for (const Shape& shape : kShapes) {
+      SCOPED_TRACE(::testing::Message() << Name(dtype) << " " << shape.outputs << " x " << shape.inputs);
+      const StoredMatrix weight(random_, dtype, shape.outputs, shape.inputs);
+      const std::vector<float> x = AsMultiplied(random_.Normals(kRows * shape.inputs), DType::kBF16);
+      const std::vector<float> all = Oracle(x, weight.view(), kRows);
+      const DeviceArray<uint8_t> stored(BytesOf(weight.view()));
+      std::vector<float> moved(1);
+      moved.insert(moved.end(), x.begin(), x.end());
+      const DeviceArray<float> in(x), moved_in(moved);
+      for (const int64_t count : {0, 1, 2, 3, 4, 5, 7, 8, 9, 33}) {
+        const std::vector<float> want(all.begin(), all.begin() + count * shape.outputs);
+        for (const float* from : {in.data(), moved_in.data() + 1}) {
+          const DeviceArray<float> out(count * shape.outputs);
+          ASSERT_TRUE(cuda::LinearFast({{from, count, shape.inputs, shape.inputs},
+                                        OnDevice(weight.view(), stored),
+                                        out.view(count, shape.outputs)},
+                                       stream())
+                          .ok());
+          EXPECT_TRUE(Close(out.Read(), want, Tolerance(shape.inputs))) << count << " rows";
+        }
+      }
+    }
+  }
+}
+
 TEST_F(LinearCudaTest, WiderOutputRowsKeepTheirGapsAndNoRowsAreFine) {
   SCOPED_TRACE(random_.seed());
   for (const DType dtype : {DType::kBF16, DType::kF32}) {
-    constexpr int64_t kRows = 11, kOutputs = 70, kInputs = 600, kStride = 77;
+    constexpr int64_t kRows = 11, kFewRows = 3, kOutputs = 70, kInputs = 600, kStride = 77;
     const StoredMatrix weight(random_, dtype, kOutputs, kInputs);
-    const std::vector<float> x = random_.Normals(kRows * kInputs);
+    const std::vector<float> x = AsMultiplied(random_.Normals(kRows * kInputs), DType::kBF16);
     const DeviceArray<uint8_t> stored(BytesOf(weight.view()));
     const DeviceArray<float> in(x);
     const DeviceArray<float> out(kRows * kStride);
@@ -190,17 +229,22 @@ TEST_F(LinearCudaTest, WiderOutputRowsKeepTheirGapsAndNoRowsAreFine) {
     ASSERT_TRUE(
         cuda::Linear({in.const_view(0, kInputs), on_device, {out.data(), 0, kOutputs, kStride}}, stream())
             .ok());
-    ASSERT_TRUE(
-        cuda::LinearRowParallel(
-            {in.const_view(kRows, kInputs), on_device, {out.data(), kRows, kOutputs, kStride}, kInputs, 0, 8},
-            stream())
-            .ok());
+    const auto args = [&](const DeviceArray<float>& to, int64_t rows) {
+      return LinearRowParallelArgs{
+          in.const_view(rows, kInputs), on_device, {to.data(), rows, kOutputs, kStride}, kInputs, 0, 8};
+    };
+    ASSERT_TRUE(cuda::LinearRowParallel(args(out, kRows), stream()).ok());
+    const DeviceArray<float> fast(kRows * kStride);
+    ASSERT_TRUE(cuda::LinearRowParallelFast(args(fast, kFewRows), stream()).ok());
     const std::vector<float> dense = Oracle(x, weight.view(), kRows);
-    std::vector<float> want = Poisoned(kRows * kStride);
+    std::vector<float> want = Poisoned(kRows * kStride), few = want;
     for (int64_t t = 0; t < kRows; ++t) {
       std::copy_n(dense.begin() + t * kOutputs, kOutputs, want.begin() + t * kStride);
+      std::copy_n(dense.begin() + t * kOutputs, t < kFewRows ? kOutputs : 0, few.begin() + t * kStride);
     }
-    EXPECT_TRUE(Close(out.Read(), want, Tolerance(kInputs)));  // NaN gaps must still be there
+    EXPECT_TRUE(Close(out.Read(), want,
+                      Tolerance(kInputs)));  // NaN gaps must still be there
+    EXPECT_TRUE(Close(fast.Read(), few, Tolerance(kInputs)));
   }
 }
 

@@ -1,3 +1,4 @@
+#include <span>
 #include <vector>
 
 #include "kernels/linear_per_head/linear_per_head.h"
@@ -23,7 +24,8 @@ struct Shape {
 // The tolerance is linear_cuda_test.cc's: sums of at most 1,600 products.
 constexpr double kTolerance = 1.5e-5;
 
-// K2's absorbed products at one or more heads, their rope part with one input for all heads, and odd ones.
+// K2's absorbed products at one or more heads, their rope part with one input
+// for all heads, and odd ones.
 TEST_F(LinearPerHeadCudaTest, StridedHeadsAgreeWithTheOracleKeepGapsAndHaveTheSameBitsAlone) {
   SCOPED_TRACE(random_.seed());
   constexpr Shape kShapes[] = {{3, 13, 20, 6, 2, false},   {2, 512, 128, 0, 64, false},
@@ -57,28 +59,33 @@ TEST_F(LinearPerHeadCudaTest, StridedHeadsAgreeWithTheOracleKeepGapsAndHaveTheSa
           value = ToFloat(ToBFloat16(value));
         }
       }
+      const DeviceArray<float> rounded_in(rounded);
       std::vector<float> want = Poisoned(kMaxRows * out_row);
       args.x = rounded.data();
       args.out = want.data();
       ASSERT_TRUE(reference::LinearPerHead(args, {}).ok());
-      const auto run = [&](int64_t first, int64_t count) {
+      const auto run = [&](auto* product, const DeviceArray<float>& from, int64_t first, int64_t count) {
         const DeviceArray<float> out(count * out_row);
-        args.x = in.data() + first * x_row;
+        args.x = from.data() + first * x_row;
         args.weight = OnDevice(weight.view(), stored);
         args.out = out.data();
         args.tokens = count;
-        EXPECT_TRUE(cuda::LinearPerHead(args, stream()).ok());
+        EXPECT_TRUE(product(args, stream()).ok());
         return out.Read();
       };
-      const std::vector<float> all = run(0, kMaxRows);
+      const std::vector<float> all = run(cuda::LinearPerHead, in, 0, kMaxRows);
       EXPECT_TRUE(Close(all, want, kTolerance));  // NaN gaps must still be there
       for (const int64_t count : {0, 1, 2, 7, 8, 9, 17, 33, 65}) {
         const int64_t first = random_.Uniform(0, kMaxRows - count);
-        const std::vector<float> some = run(first, count);
+        const std::vector<float> some = run(cuda::LinearPerHead, in, first, count);
         for (int64_t i = 0; i < count * out_row; ++i) {
           const int64_t in_head = i % out_row % (shape.outputs + shape.out_gap);
           ASSERT_TRUE(in_head >= shape.outputs || some[i] == all[first * out_row + i]) << count << " rows";
         }
+        // FAST may round x or not, so it is rounded before.
+        const std::vector<float> fast = run(cuda::LinearPerHeadFast, rounded_in, first, count);
+        EXPECT_TRUE(Close(fast, std::span(want).subspan(first * out_row, count * out_row), kTolerance))
+            << count << " rows";
       }
     }
   }
