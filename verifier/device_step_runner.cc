@@ -183,7 +183,7 @@ absl::Status DeviceStepRunner::Run(std::span<const StepTree> trees, std::span<co
     sampling_.push_back(tree.sampling);
   }
   input_.Pack(size, batch_, sampling_);
-  const bool shadowed = shadow_ != nullptr && shadow_->Begin(trees, chunks);
+  const bool shadowed = BeginShadow(trees, chunks);
   ForwardResult forward;  // of the step before it is recorded; the recorded one leaves its result there too
   if (shadowed) {
     RETURN_IF_ERROR(input_.EnqueueCopy(size));

@@ -59,7 +59,7 @@ absl::Status HostStepRunner::Run(std::span<const StepTree> trees, std::span<cons
   FillStep(trees, chunks, batch_);
   Check(static_cast<int>(batch_.logits_row.size()) <= capacity_.max_logits_rows,
         "the scheduler counts rows with logits");
-  const bool shadowed = shadow_ != nullptr && shadow_->Begin(trees, chunks);
+  const bool shadowed = BeginShadow(trees, chunks);
   ASSIGN_OR_RETURN(const ForwardResult forward, shadowed ? shadow_->Forward(*model_, ViewOf(batch_))
                                                          : model_->Forward(ViewOf(batch_), cache_->planes()));
   Sample(forward, trees);

@@ -1,8 +1,14 @@
 #include "verifier/step_runner.h"
 
 #include "verifier/batch_builder.h"
+#include "verifier/shadow_verifier.h"
 
 namespace arborist::verifier {
+
+bool StepRunner::BeginShadow(std::span<const StepTree> trees, std::span<const StepChunk> chunks) {
+  shadowed_ = shadow_ != nullptr && shadow_->Begin(trees, chunks);
+  return shadowed_;
+}
 
 void FillStep(std::span<const StepTree> trees, std::span<const StepChunk> chunks, StepBatch& batch) {
   batch.Clear();

@@ -66,9 +66,15 @@ class StepRunner {
 
   // From now on some steps are shown to it; it outlives the runner. Outcomes stay the same bytes.
   void Shadow(ShadowVerifier* shadow) { shadow_ = shadow; }
+  // Whether the last Run was one of them: it took longer than the step is worth.
+  bool shadowed() const { return shadowed_; }
 
  protected:
+  // Draws for the step that begins.
+  bool BeginShadow(std::span<const StepTree> trees, std::span<const StepChunk> chunks);
+
   ShadowVerifier* shadow_ = nullptr;
+  bool shadowed_ = false;
 };
 
 // All sequences of a step in the order that every runner keeps: trees first, so that rows with logits are the
