@@ -60,6 +60,11 @@ class RowsBench {
     for (const int64_t moves : {2, 15, 33, 128, 256, 512}) {
       Compact(moves);
     }
+    // Rows side by side that are as many bytes: what kv_append of 8,192 rows and kv_compact of 256 and 512
+    // moves would take if theirs lay so.
+    for (const int64_t rows : {494, 756, 1511}) {
+      Copy(rows);
+    }
   }
 
  private:
@@ -229,6 +234,20 @@ class RowsBench {
     Check(launch(0).ok(), "it ran before");
     std::transform(want.begin(), want.end(), from.begin(), want.begin(), std::plus<>());
     ExpectNear("add_rows", Download(Output<float>(0, bytes / 3), kHidden), want, 0);
+  }
+
+  void Copy(int64_t rows) {
+    if (!bench_.Wanted("copy_rows")) {
+      return;
+    }
+    const double bytes = 8.0 * rows * kHidden;
+    Time("copy_rows", Shape(rows, std::to_string(kHidden)), bytes, bytes, [&](int i) {
+      return cuda::CopyRows({.from = {Input<float>(i, bytes / 2), rows, kHidden, kHidden},
+                             .into = {Output<float>(i, bytes / 2), rows, kHidden, kHidden}},
+                            bench_.stream());
+    });
+    ExpectNear("copy_rows", Download(Output<float>(0, bytes / 2), kHidden),
+               Download(Input<float>(0, bytes / 2), kHidden), 0);
   }
 
   // One launch a layer, a graph of 61: sets are layers. The figure is for all of them.
