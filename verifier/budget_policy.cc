@@ -34,7 +34,8 @@ void BudgetPolicy::SeeTree(const TreeSeen& tree) {
     MoveMean(tree.trees, kSlowest, away.trees, away.trees_count);
   }
   if (trial_.active) {
-    trial_.tokens += static_cast<double>(tree.path.size());
+    // What is expected, not what came: luck must not bring the next trial sooner.
+    trial_.tokens += accept_.Tokens(static_cast<int>(tree.score.size()) - 1);
     trial_.rounds_left -= trial_.nodes > 0 ? 1 : 0;
   }
 }
@@ -64,7 +65,9 @@ double BudgetPolicy::Rate(const BudgetLoad& load, int nodes) const {
   const Away away = AwayOf(load.sequences);
   const int trees = std::clamp(static_cast<int>(std::lround(away.trees)), 1, load.sequences);
   const double step = costs_.Seconds(trees * (nodes + 1) + load.other_rows, trees + load.other_rows);
-  return load.sequences * accept_.Tokens(nodes) / (away.seconds + step) + load.other_tokens / step;
+  // Groups that take turns wait for each other's steps, however soon their trees come.
+  const double round = std::max(away.seconds + step, step * load.sequences / trees);
+  return load.sequences * accept_.Tokens(nodes) / round + load.other_tokens / step;
 }
 
 bool BudgetPolicy::Fits(const BudgetLoad& load, int nodes) const {

@@ -100,12 +100,9 @@ int SequenceBudgets::Next(Sequence& sequence) const {
 
 int SequenceBudgets::First(Sequence& sequence) const {
   const int most = sequence.args.tree_nodes;
-  if (sequence.args.automatic) {
+  if (sequence.follows_budget) {
     const Kind& kind = kinds_[KindOf(sequence)];
-    BudgetLoad load = LoadOf(kind);
-    ++load.sequences;
-    load.most_nodes = std::max(load.most_nodes, most);
-    sequence.told_budget = std::min(kind.policy.Standing(load), most);
+    sequence.told_budget = std::min(kind.policy.Standing(LoadOf(kind)), most);
   } else {
     sequence.told_budget = most;
   }

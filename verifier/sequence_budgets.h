@@ -24,7 +24,7 @@ class SequenceBudgets {
 
   CostCurve& costs() { return costs_; }
 
-  // While a step is planned: counts all sequences that decode now.
+  // While a step is planned: counts all sequences that decode now or soon will.
   void BeginCount();
   void Count(const Sequence& sequence);
 
@@ -37,7 +37,7 @@ class SequenceBudgets {
 
   // Of the sequence's next tree, after Decide; notes that it is told.
   int Next(Sequence& sequence) const;
-  // Of its first tree.
+  // Of its first tree; the sequence has been counted.
   int First(Sequence& sequence) const;
 
  private:

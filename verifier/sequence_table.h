@@ -51,7 +51,7 @@ struct Sequence {
   std::optional<absl::Status> end;  // why it closes at the next boundary; the first reason stays
   SequenceHandle successor = 0;     // of a higher epoch; takes the pages
 
-  bool follows_budget = false;  // its owner has shown that it drafts when told so
+  bool follows_budget = false;  // AUTO, and its owner has not shown that it does otherwise
   // What its owner was told last, and when: the step thread's.
   int told_budget = 0;
   bool told_after_tree = false;

@@ -252,7 +252,7 @@ void VerifierImpl::Plan() {
     if (sequence->features_end > sequence->features_begin) {
       with_features_.push_back(sequence.get());
     }
-    if (sequence->phase == Phase::kReady) {
+    if (sequence->phase == Phase::kPrefill || sequence->phase == Phase::kReady) {
       budgets_.Count(*sequence);
     }
     if (sequence->phase == Phase::kPrefill) {

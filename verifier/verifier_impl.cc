@@ -82,6 +82,7 @@ absl::StatusOr<SequenceHandle> VerifierImpl::Open(OpenArgs args, SequenceSink* s
   sequence->tokens.insert(sequence->tokens.end(), args.output_so_far.begin(), args.output_so_far.end());
   args.prompt.clear();
   args.output_so_far.clear();
+  sequence->follows_budget = args.automatic && args.tree_nodes > 0;
   sequence->args = std::move(args);
 
   const std::lock_guard lock(mutex_);
@@ -154,7 +155,8 @@ absl::Status VerifierImpl::BeginDecode(SequenceHandle handle, int64_t round, int
   sequence->round.tree = TokenTree::RootOnly(sequence->tokens.back());
   sequence->round.decode_left = max_tokens;
   sequence->round.until_drafting_pays = until_drafting_pays;
-  sequence->follows_budget = sequence->follows_budget || (sequence->args.automatic && until_drafting_pays);
+  // An owner that cannot draft asks for everything at once, one that lacks context for a few tokens.
+  sequence->follows_budget = sequence->args.automatic && until_drafting_pays;
   BeginRound(*sequence, round);
   return absl::OkStatus();
 }
