@@ -1,8 +1,9 @@
 // How long a verify step takes on a GPU, and how much of it is the forward pass.
-//   device_step_cuda_bench [--model=DIR] [--drafter=DIR] [--json=FILE] [--sequences=N --nodes=N]
+//   device_step_cuda_bench [--model=DIR] [--drafter=DIR] [--json=FILE] [--sequences=N --nodes=N] [--shadow]
 // "step": median time of Run, from packing on the host to the outcomes there, with EXACT and with FAST
 // numerics by turns. "forward": the recorded forward pass of the same size, started many times in a row, a
-// start. One shape alone suits a profiler. Without a GPU it says so and ends with 0.
+// start. One shape alone suits a profiler. With --shadow instead: "step" without shadow verification, with it
+// but not drawn, and drawn (the oracles' own thread aside). Without a GPU it says so and ends with 0.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -12,6 +13,8 @@
 #include <memory>
 #include <random>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -22,6 +25,7 @@
 #include "common/projection/projection.h"
 #include "kernels/backend.h"
 #include "verifier/device_step_runner.h"
+#include "verifier/shadow_verifier.h"
 
 namespace arborist::verifier {
 namespace {
@@ -119,6 +123,28 @@ class StepBench {
     return Microseconds([&] { Must(runner_->Run(trees_, {})); });
   }
 
+  // From here on so many steps are shadowed; 0: none.
+  void Shadow(double fraction) {
+    runner_->Shadow(nullptr);
+    shadow_.reset();
+    if (fraction > 0) {
+      shadow_ = std::make_unique<ShadowVerifier>(
+          ShadowOptions{.fraction = fraction,
+                        .kernels = {},
+                        .relative_limit = DefaultShadowLimit(DType::kBF16),
+                        .on_report =
+                            [this](const ShadowReport& report) {
+                              faults_ += report.fault ? 1 : 0;
+                              worst_ = std::max(worst_, report.difference.relative);
+                            }},
+          model_->config().layers, cache_->planes(), device_);
+      runner_->Shadow(shadow_.get());
+    }
+  }
+  // While no step is shadowed.
+  int64_t faults() const { return faults_; }
+  double worst_difference() const { return worst_; }
+
   double Forward() {
     constexpr int kStarts = 50;
     return Microseconds([&] {
@@ -153,6 +179,9 @@ class StepBench {
   std::vector<StepTree> trees_;
   std::unique_ptr<StepInput> input_;
   std::unique_ptr<RecordedWork> forward_;
+  int64_t faults_ = 0;
+  double worst_ = 0;
+  std::unique_ptr<ShadowVerifier> shadow_;
 };
 
 struct Figures {
@@ -179,12 +208,32 @@ std::pair<Figures, Figures> Measure(const Shape& shape, StepBench& exact, StepBe
   return {{Median(steps[0]), Median(forwards[0])}, {Median(steps[1]), Median(forwards[1])}};
 }
 
+void PrintShadowed(const Shape& shape, StepBench& bench) {
+  constexpr double kHardlyEver = 1e-12;
+  bench.Prepare(shape);
+  std::vector<double> times[3];
+  for (const auto& [i, fraction] : {std::pair{0, 0.0}, {1, kHardlyEver}, {2, 1.0}}) {
+    bench.Shadow(fraction);
+    for (int step = 0; step < 30; ++step) {
+      // So that the comparison before is over, and all three wait alike.
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      times[i].push_back(bench.Step());
+    }
+  }
+  bench.Shadow(0);
+  std::printf("%9d %6d %10.1f %12.1f %12.1f %7lld %10.2g\n", shape.sequences, shape.nodes, Median(times[0]),
+              Median(times[1]), Median(times[2]), static_cast<long long>(bench.faults()),
+              bench.worst_difference());
+}
+
 int Main(int argc, char** argv) {
   const char* source = std::getenv("ARBORIST_SOURCE_DIR");
   const std::string pair = absl::StrCat(source == nullptr ? "." : source, "/deploy/models/arborist-tiny");
   std::string target = pair + "/target", drafter = pair + "/drafter", json, only_sequences, only_nodes;
+  bool shadow = false;
   for (int i = 1; i < argc; ++i) {
     const std::string flag = argv[i];
+    shadow |= flag == "--shadow";
     for (const auto& [name, value] : {std::pair{"--model=", &target},
                                       {"--drafter=", &drafter},
                                       {"--json=", &json},
@@ -205,6 +254,15 @@ int Main(int argc, char** argv) {
   const std::vector<int> all_nodes =
       only_nodes.empty() ? std::vector<int>{0, 8, 16, 32, 64} : std::vector<int>{std::stoi(only_nodes)};
   StepBench exact(target, drafter, all_sequences.back(), kernels::Numerics::kExact, **device);
+  if (shadow) {
+    std::printf("%9s %6s %10s %12s %12s %7s %10s\n", "sequences", "nodes", "step us", "not drawn us",
+                "drawn us", "faults", "difference");
+    for (const int sequences : all_sequences) {
+      PrintShadowed({sequences, std::min(all_nodes.back(), kCapacity.max_logits_rows / sequences - 1)},
+                    exact);
+    }
+    return 0;
+  }
   StepBench fast(target, drafter, all_sequences.back(), kernels::Numerics::kFast, **device);
   std::printf("%s, context %d\n%9s %6s %10s %12s %12s %16s %12s\n", (*device)->name().c_str(), kContext,
               "sequences", "nodes", "step us", "forward us", "FAST step us", "FAST forward us", "EXACT/FAST");
