@@ -69,6 +69,16 @@ TEST_F(ShadowRowsTest, RowsAreDistinctAndNoMoreThanThereAre) {
   EXPECT_THAT(ChooseRows({}, chunks_, -1, 1, random_), SizeIs(1));
 }
 
+TEST_F(ShadowRowsTest, LongContextsGiveFewerRowsButAlwaysOne) {
+  const int32_t root = kMostShadowKeys / 3;
+  const std::vector<int32_t> pages(static_cast<size_t>(root / 64 + 2), 0);
+  const std::vector<StepTree> trees = {{pages, root, token_, parent_, {}}};
+  EXPECT_THAT(ChooseRows(trees, {}, 0, 4, random_), SizeIs(2));
+  const std::vector<int32_t> more_pages(static_cast<size_t>(kMostShadowKeys / 64 + 2), 0);
+  const std::vector<StepTree> longer = {{more_pages, kMostShadowKeys + 5, token_, parent_, {}}};
+  EXPECT_THAT(ChooseRows(longer, {}, 0, 4, random_), SizeIs(1));
+}
+
 class ShadowCompareTest : public ::testing::Test {
  protected:
   // One row at position `last` with two heads, answered by the oracle itself.

@@ -1,6 +1,7 @@
 #include "verifier/shadow_rows.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace arborist::verifier {
 namespace {
@@ -104,8 +105,14 @@ std::vector<ShadowRow> ChooseRows(std::span<const StepTree> trees, std::span<con
     }
   }
   std::vector<ShadowRow> out;
+  int64_t keys = 0;
   for (const int64_t row : chosen) {
-    out.push_back(RowOf(trees, chunks, row));
+    ShadowRow next = RowOf(trees, chunks, row);
+    keys += static_cast<int64_t>(next.key_slot.size());
+    if (!out.empty() && keys > kMostShadowKeys) {
+      break;
+    }
+    out.push_back(std::move(next));
   }
   return out;
 }

@@ -26,6 +26,10 @@ std::vector<int32_t> NodeSlots(const StepTree& tree);
 // Index in the step of a tree's first row.
 int64_t FirstRowOf(std::span<const StepTree> trees, int tree);
 
+// The most keys of the rows of one step together, so that long contexts take a bounded time and memory (K2:
+// 300 MB). The first row is taken whatever it has.
+inline constexpr int64_t kMostShadowKeys = 1 << 18;
+
 // Up to `count` distinct rows: the deepest node of tree `focus` (-1: none) first, the others at random.
 std::vector<ShadowRow> ChooseRows(std::span<const StepTree> trees, std::span<const StepChunk> chunks,
                                   int focus, int count, std::mt19937_64& random);

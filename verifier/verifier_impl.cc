@@ -183,7 +183,8 @@ void VerifierImpl::Cancel(SequenceHandle handle) {
 }
 
 void VerifierImpl::StartShadow() {
-  shadow_ = std::make_unique<ShadowVerifier>(options_.shadow, model_->config().layers, cache_.planes(), device_);
+  shadow_ =
+      std::make_unique<ShadowVerifier>(options_.shadow, model_->config().layers, cache_.planes(), device_);
   runner_->Shadow(shadow_.get());
 }
 
