@@ -182,6 +182,12 @@ int HealthCommand(int argc, const char* const* argv) {
   while (true) {
     grpc::ClientContext context;
     connection.SetDeadline(context);
+    if (const auto last = absl::ToChronoTime(end); wait > absl::ZeroDuration() && last < context.deadline()) {
+      context.set_deadline(last);
+    }
+    // A call that fails at once would leave nobody to read the server's first words: gRPC then looks for them
+    // every 5 s only.
+    context.set_wait_for_ready(wait > absl::ZeroDuration());
     grpc::health::v1::HealthCheckResponse response;
     const grpc::Status status = stub->Check(&context, request, &response);
     if (status.ok() && response.status() == grpc::health::v1::HealthCheckResponse::SERVING) {
@@ -196,7 +202,7 @@ int HealthCommand(int argc, const char* const* argv) {
                   grpc::health::v1::HealthCheckResponse::ServingStatus_Name(response.status()).c_str());
       return 1;
     }
-    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
 }
 
