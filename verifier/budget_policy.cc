@@ -17,6 +17,7 @@ constexpr int kTrialRounds = 2;
 constexpr int kTrialTokens = 4;
 // A trial that cost x seconds is followed by 200 x without one.
 constexpr double kTrialSpacing = 200;
+constexpr double kHopelessSpacing = 2000;
 constexpr int kLeastStepsBetween = 64;
 // One step in so many asks for a larger tree than pays, where none that large was seen or it pays nearly.
 constexpr int kLargerEvery = 64;
@@ -138,7 +139,8 @@ void BudgetPolicy::BeginTrial(const BudgetLoad& load, int nodes, double now) {
             .begun = now,
             .deadline = now + 64 * load.sequences / rate + 10 * rounds * load.sequences / Rate(load, nodes),
             .tokens = 0,
-            .usual_rate = rate};
+            .usual_rate = rate,
+            .hopeless = Rate(load, nodes) < kNearly * rate && nodes == 0};
   seen_plain_ = 0;
   ++trials_;
   if (nodes > 0) {
@@ -151,13 +153,9 @@ void BudgetPolicy::BeginTrial(const BudgetLoad& load, int nodes, double now) {
 
 void BudgetPolicy::EndTrial(double now) {
   const double lost = now - trial_.begun - trial_.tokens / trial_.usual_rate;
-  next_trial_ = now + std::max(kTrialSpacing * lost, kLeastStepsBetween * sequences_ / trial_.usual_rate);
+  const double spacing = trial_.hopeless ? kHopelessSpacing : kTrialSpacing;
+  next_trial_ = now + std::max(spacing * lost, kLeastStepsBetween * sequences_ / trial_.usual_rate);
   trial_.active = false;
-}
-
-// Trees out of plain decoding always; plain decoding out of trees only where it might win.
-bool BudgetPolicy::MayTry(const BudgetLoad& load, int best_tree) const {
-  return current_ == 0 ? best_tree > 0 : Rate(load, 0) > kNearly * Rate(load, current_);
 }
 
 int BudgetPolicy::Larger(const BudgetLoad& load, int nodes) const {
@@ -192,7 +190,7 @@ int BudgetPolicy::Decide(const BudgetLoad& load, double now) {
     next_trial_ = std::max(next_trial_, now + kLeastStepsBetween * load.sequences / Rate(load, chosen));
   }
   current_ = chosen;
-  if (const int tree = BestTree(load); now >= next_trial_ && MayTry(load, tree)) {
+  if (const int tree = BestTree(load); now >= next_trial_ && (current_ > 0 || tree > 0)) {
     BeginTrial(load, current_ == 0 ? TrialTree(load, tree) : 0, now);
     return trial_.nodes;
   }

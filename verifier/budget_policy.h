@@ -63,8 +63,9 @@ class BudgetPolicy {
     int rounds_left = 0;
     double begun = 0;
     double deadline = 0;
-    double tokens = 0;      // that came meanwhile
+    double tokens = 0;      // to be expected meanwhile
     double usual_rate = 0;  // tokens a second without it
+    bool hopeless = false;  // plain decoding, as far as is known
   };
 
   Away AwayOf(int sequences) const;
@@ -75,7 +76,6 @@ class BudgetPolicy {
   int Larger(const BudgetLoad& load, int nodes) const;
   void BeginTrial(const BudgetLoad& load, int nodes, double now);
   void EndTrial(double now);
-  bool MayTry(const BudgetLoad& load, int best_tree) const;
 
   static constexpr int kGroups = 13;
   const CostCurve& costs_;

@@ -168,7 +168,7 @@ TEST(BudgetPolicyTest, GoesBackWhenConditionsChange) {
       Simulation simulation(before);
       simulation.Run(2);
       simulation.Change(after);
-      simulation.Run(10);
+      simulation.Run(20);
       EXPECT_GT(simulation.Run(5), 0.97 * after.Best()) << before.name << ", then " << after.name;
     }
   }

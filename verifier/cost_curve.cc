@@ -13,7 +13,8 @@ namespace {
 // A step on any machine, while nothing is known.
 constexpr double kGuessSeconds = 1e-3;
 constexpr double kSlowest = 1.0 / 16;
-constexpr double kOutlier = 4;
+constexpr double kOutlier = 2;
+constexpr double kFarFromStart = 4;
 constexpr int64_t kOld = 256;
 constexpr int64_t kLately = 1024;
 constexpr int64_t kForgotten = 8192;
@@ -72,14 +73,14 @@ bool CostCurve::Younger(const Cell& cell, int64_t steps) const {
 void CostCurve::Observe(int rows, int sequences, double seconds) {
   const int index = BoundIndex(rows);
   Cell& cell = cells_[index][std::min(DoublingGroup(sequences), kGroups - 1)];
-  const double sample = std::min(seconds, kOutlier * Seconds(rows, sequences));
   if (const int64_t age = observed_ - cell.seen_at; age > kOld) {
     cell.count = age < kForgotten ? std::min(cell.count, 1) : 0;
   }
+  const double sample = cell.count > 1 ? std::min(seconds, kOutlier * cell.seconds) : seconds;
   MoveMean(sample, kSlowest, cell.seconds, cell.count);
   cell.seen_at = ++observed_;
-  MoveMean(std::clamp(sample / AtStart(index), 0.25, kOutlier), kSlowest / 4, over_start_.seconds,
-           over_start_.count);
+  MoveMean(std::clamp(sample / AtStart(index), 1 / kFarFromStart, kFarFromStart), kSlowest / 4,
+           over_start_.seconds, over_start_.count);
 }
 
 double CostCurve::Seconds(int rows, int sequences) const {

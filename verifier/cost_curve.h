@@ -16,7 +16,7 @@ class CostCurve {
 
   // Of one of the bounds, measured at start. Sizes that were not measured follow from their neighbours.
   void SetAtStart(int bound, double seconds);
-  // A step of these rows took so long. Outliers count as four times what was expected. A size that has not
+  // A step of these rows took so long. Outliers count as twice what was expected. A size that has not
   // come for thousands of steps is forgotten: things may have changed, and the start's measurement gets it
   // tried.
   void Observe(int rows, int sequences, double seconds);

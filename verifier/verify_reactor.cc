@@ -15,6 +15,8 @@ namespace {
 // How long an ended stream waits for its reader to take the status; the pages are free by then.
 constexpr std::chrono::milliseconds kStatusPatience{2000};
 constexpr std::chrono::milliseconds kRetryDelay{200};
+// Tokens of a Decode that come within this time after a message leave in the next one.
+constexpr std::chrono::milliseconds kJoining{4};
 
 absl::Status Precondition(const char* reason, const std::string& message) {
   return ErrorWithReason(absl::StatusCode::kFailedPrecondition, reason, message);
@@ -157,6 +159,7 @@ absl::Status VerifyReactor::HandleRound(const v1::VerifyRequest& request) {
     return FieldError("decode.max_tokens", absl::StrCat(request.decode().max_tokens()), "a value >= 1");
   }
   const v1::Decode& decode = request.decode();
+  joins_ = decode.until_drafting_pays();
   return RoundError(decode.until_drafting_pays()
                         ? verifier_->SubmitDecodeUntilDraftingPays(sequence, round, decode.max_tokens())
                         : verifier_->SubmitDecode(sequence, round, decode.max_tokens()),
@@ -216,13 +219,38 @@ void VerifyReactor::OnFeatures(int32_t first_position, int32_t rows, std::vector
 }
 
 void VerifyReactor::OnCommitted(Committed committed) {
-  if (!outbox_.PushResult(EncodeCommitted(committed))) {
+  const bool last = committed.last;
+  Join(EncodeCommitted(committed));
+  const auto now = std::chrono::steady_clock::now();
+  if (last || !joins_.load() || now - sent_at_ >= kJoining) {
+    sent_at_ = now;
+    SendJoined();
+  }
+}
+
+void VerifyReactor::Join(v1::VerifyResponse response) {
+  if (joined_.has_value() && !MergeDecoded(*joined_, response)) {
+    SendJoined();
+  }
+  if (!joined_.has_value()) {
+    joined_ = std::move(response);
+  }
+}
+
+void VerifyReactor::SendJoined() {
+  if (!joined_.has_value()) {
+    return;
+  }
+  const bool pushed = outbox_.PushResult(*std::move(joined_));
+  joined_.reset();
+  if (!pushed) {
     Fault(ErrorWithReason(absl::StatusCode::kResourceExhausted, reason::kSlowReader,
                           "the reader left 4 messages or 2 MiB unread"));
   }
 }
 
 void VerifyReactor::OnClosed(absl::Status status) {
+  SendJoined();
   std::unique_lock lock(mutex_);
   phase_ = Phase::kClosed;
   const std::optional<absl::Status> fault = fault_;

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <mutex>
 #include <optional>
@@ -59,6 +61,15 @@ class VerifyReactor final : public grpc::ServerBidiReactor<v1::VerifyRequest, v1
   v1::VerifyRequest request_;
   int64_t rounds_ = 0;
   bool stopped_ = false;
+
+  // A Decode until drafting pays passes a drafter on its way, and every message costs there too: its tokens
+  // leave together, though none waits longer than it takes to notice, or than a step.
+  void Join(v1::VerifyResponse response);
+  void SendJoined();
+  std::atomic<bool> joins_{false};
+  // The step thread's.
+  std::optional<v1::VerifyResponse> joined_;
+  std::chrono::steady_clock::time_point sent_at_;
 
   std::mutex mutex_;
   Phase phase_ = Phase::kNew;
