@@ -47,6 +47,31 @@ TEST_F(VerifierServiceTest, TreesAndDecodesAreAnsweredInOrderAndStopEndsWithOk) 
   EXPECT_EQ(fake_.open_sequences(), 0);
 }
 
+TEST_F(VerifierServiceTest, TokensOfADecodeUntilDraftingPaysLeaveTogether) {
+  Stream stream(*stub_);
+  stream.Send(OpenRequest());
+  v1::VerifyResponse ready;
+  ASSERT_TRUE(stream.ReadUntil(
+      ready, [](const v1::VerifyResponse& r) { return r.progress().state() == v1::PROGRESS_STATE_WAITING; }));
+  EXPECT_TRUE(ready.progress().has_next_budget());
+  EXPECT_EQ(ready.progress().next_budget(), 8);
+  v1::VerifyRequest decode = DecodeRequest(1, 100);
+  decode.mutable_decode()->set_until_drafting_pays(true);
+  stream.Send(decode);
+  int messages = 0;
+  int32_t next = 2;
+  v1::Committed committed;
+  do {
+    ASSERT_TRUE(stream.AwaitCommitted(committed));
+    ++messages;
+    EXPECT_EQ(committed.first_position(), next);
+    EXPECT_LE(committed.token_ids_size(), 64);
+    next += committed.token_ids_size();
+  } while (!committed.last());
+  EXPECT_EQ(next, 102);
+  EXPECT_LT(messages, 50);
+}
+
 // The answer overtakes the completion of the client's and the server's writes here; a second StartWrite
 // before that completion aborts the process.
 TEST_F(VerifierServiceTest, ManyFastRoundsNeverStartAWriteBeforeThePreviousOneCompleted) {
