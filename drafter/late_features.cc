@@ -7,7 +7,7 @@
 namespace arborist::drafter {
 
 void LateFeatures::Keep(FeatureRows features) {
-  if (window_ == 0) {
+  if (window_ == 0 || features.rows == 0) {
     return;
   }
   FeatureRows* last = pieces_.empty() ? nullptr : &pieces_.back();

@@ -15,7 +15,7 @@ class LateFeatures {
   // The proposer looks at the newest `window` rows before its root; 0: it needs none, nothing is kept.
   explicit LateFeatures(int window) : window_(window) {}
 
-  void Keep(FeatureRows features);  // rows >= 1
+  void Keep(FeatureRows features);
   // Appends all to the context and forgets them.
   absl::Status GiveTo(DraftContext& context);
 

@@ -52,6 +52,19 @@ int AcceptedNodes(const TokenTree& tree, std::span<const TokenId> tokens) {
   return accepted;
 }
 
+RoundTokens TokensOf(const CommittedTokens& committed, const TokenTree* tree, const RoundSeconds& seconds) {
+  return {.epoch = committed.epoch,
+          .first_position = committed.first_position,
+          .tokens = committed.tokens,
+          .log_probs = committed.log_probs,
+          .round = committed.round,
+          .accepted = tree != nullptr ? AcceptedNodes(*tree, committed.tokens) : 0,
+          .verified_nodes = committed.verified_nodes,
+          .cut_nodes = committed.cut_nodes,
+          .seconds = seconds,
+          .finish_reason = committed.finish_reason};
+}
+
 absl::Status CheckCommitted(const CommittedTokens& committed, int64_t epoch, int64_t round,
                             int32_t next_position) {
   if (committed.epoch != epoch || committed.round != round || committed.first_position != next_position ||

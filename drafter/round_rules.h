@@ -18,6 +18,9 @@ ProposeArgs ProposeArgsOf(const SpeculationRequest& request, const SpeculationOp
 // How many of `tokens` are nodes of the tree on one path from the root: the rest is the target's own token.
 int AcceptedNodes(const TokenTree& tree, std::span<const TokenId> tokens);
 
+// What the coordinator is told of an answer to `tree`, or to a Decode (null). Features stay behind.
+RoundTokens TokensOf(const CommittedTokens& committed, const TokenTree* tree, const RoundSeconds& seconds);
+
 // An answer must be of our epoch and round and go on where the sequence stands; else Internal, origin
 // "verifier".
 absl::Status CheckCommitted(const CommittedTokens& committed, int64_t epoch, int64_t round,

@@ -33,9 +33,6 @@ class SpeculationLoop {
     while (finish_reason_ == FinishReason::kNone) {
       ++round_;
       const int nodes = NodesWanted(request_, options_, next_budget_);
-      if (nodes > 0) {
-        RETURN_IF_ERROR(CatchUp());
-      }
       RETURN_IF_ERROR(nodes > 0 && context_.Ready() ? TreeRound(nodes) : DecodeRound(nodes == 0));
     }
     verifier_.Stop();
@@ -81,7 +78,7 @@ class SpeculationLoop {
     return RefusedTreeIsOurs(AwaitRound(&*tree));
   }
 
-  // Plain decoding: drafting does not pay until the verifier says so, or the proposer lacks context.
+  // Drafting does not pay until the verifier says so, or the proposer lacks context.
   absl::Status DecodeRound(bool until_drafting_pays) {
     sink_.OnState(SpeculationState::kVerify, next_position_);
     clock_.Sending();
@@ -110,16 +107,8 @@ class SpeculationLoop {
     next_position_ += static_cast<int32_t>(committed.tokens.size());
     next_budget_ = committed.next_budget;
     finish_reason_ = committed.finish_reason;
-    sink_.OnTokens({.epoch = committed.epoch,
-                    .first_position = committed.first_position,
-                    .tokens = committed.tokens,
-                    .log_probs = std::move(committed.log_probs),
-                    .round = round_,
-                    .accepted = tree != nullptr ? AcceptedNodes(*tree, committed.tokens) : 0,
-                    .verified_nodes = committed.verified_nodes,
-                    .cut_nodes = committed.cut_nodes,
-                    .seconds = clock_.Take(committed.queue_seconds, committed.verify_seconds, received),
-                    .finish_reason = committed.finish_reason});
+    sink_.OnTokens(
+        TokensOf(committed, tree, clock_.Take(committed.queue_seconds, committed.verify_seconds, received)));
     if (finish_reason_ != FinishReason::kNone) {
       return absl::OkStatus();
     }
@@ -129,17 +118,12 @@ class SpeculationLoop {
 
   bool Drafting() const { return NodesWanted(request_, options_, next_budget_) > 0; }
 
-  // While nothing is drafted features wait: computing what follows from them would take time from the
-  // verifier.
+  // While nothing is drafted features wait: what follows from them would take the verifier's time.
   absl::Status Absorb(FeatureRows features) {
-    if (features.rows == 0) {
+    late_features_.Keep(std::move(features));
+    if (!Drafting()) {
       return absl::OkStatus();
     }
-    late_features_.Keep(std::move(features));
-    return Drafting() ? CatchUp() : absl::OkStatus();
-  }
-
-  absl::Status CatchUp() {
     clock_.BeginDraft();
     const absl::Status status = late_features_.GiveTo(context_);
     clock_.EndDraft();

@@ -100,7 +100,8 @@ int SequenceBudgets::Next(Sequence& sequence) const {
 
 int SequenceBudgets::First(Sequence& sequence) const {
   const int most = sequence.args.tree_nodes;
-  if (sequence.follows_budget) {
+  // Not follows_budget: an owner may send its first round already.
+  if (sequence.args.automatic) {
     const Kind& kind = kinds_[KindOf(sequence)];
     sequence.told_budget = std::min(kind.policy.Standing(LoadOf(kind)), most);
   } else {
