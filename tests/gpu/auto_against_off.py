@@ -20,9 +20,13 @@ import sys
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "pipeline"))
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from end_to_end import Mps, device, one_batch  # noqa: E402
-from processes import Cluster  # noqa: E402
+from processes import BINARY, Cluster  # noqa: E402
+
+os.environ.setdefault("ARBORIST_BIN", os.path.join(BINARY, "bin"))
+from gpu_run import binary_hash, commit  # noqa: E402
 
 LIMIT = -0.02
+PROGRAMS = ["arborist-coordinator", "arborist-drafter", "arborist-verifier"]
 # Student's t for 95 %, two-sided, by degrees of freedom.
 STUDENT = {1: 12.71, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 7: 2.365, 9: 2.262, 11: 2.201, 14: 2.145, 19: 2.093, 29: 2.045}
 
@@ -102,7 +106,7 @@ def main():
     else:
         rows = run(options)
     if options.json:
-        result = {"mode": "auto_against_off", "mps": options.mps, "device": card, "cpus": os.cpu_count(),
+        result = {"mode": "auto_against_off", "commit": commit(), "binaries": binary_hash(PROGRAMS), "mps": options.mps, "device": card, "cpus": os.cpu_count(),
                   "date": datetime.date.today().isoformat(), "rows": rows}
         pathlib.Path(options.json).write_text(json.dumps(result, indent=1) + "\n")
     if not all(row["holds"] for row in rows):

@@ -37,8 +37,9 @@ class WithDrafter(unittest.TestCase):
                 self.assertEqual(answer["token_ids"], plain["token_ids"], speculation)
                 self.assertEqual(answer["text"], plain["text"], speculation)
                 self.assertEqual(answer["fallbacks"], 0)
-                self.assertGreater(answer["mean_accepted_length"], 1.3, speculation)
-                self.assertGreater(answer["verified_nodes"], 0)
+                if mode != "auto":  # which drafts where it pays, and on some machines that is nowhere
+                    self.assertGreater(answer["mean_accepted_length"], 1.3, speculation)
+                    self.assertGreater(answer["verified_nodes"], 0)
 
     def test_another_seed_writes_another_text_and_the_same_seed_the_same(self):
         one = self.cluster.generate(*COMMON, "--temperature", 1, "--seed", 1)
