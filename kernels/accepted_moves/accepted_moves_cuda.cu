@@ -1,8 +1,8 @@
 #include <cuda_runtime.h>
 
 #include "common/base/status_macros.h"
-#include "common/device/cuda_status.h"
 #include "kernels/accepted_moves/accepted_moves.h"
+#include "kernels/kernel_overlap/kernel_overlap.cuh"
 
 namespace arborist::kernels::cuda {
 namespace {
@@ -11,6 +11,8 @@ constexpr int kThreads = 1024;
 
 // One block: rows first, then a warp for each tree and a lane for each step of its path.
 __global__ void __launch_bounds__(kThreads) FindMoves(AcceptedMovesArgs args) {
+  LetNextKernelStart();
+  WaitForKernelBefore();
   const int64_t rows = args.write_slot.size, trees = args.tree_begin.size - 1;
   const int32_t tree_rows = args.tree_begin[trees];
   for (int64_t row = threadIdx.x; row < rows; row += kThreads) {
@@ -57,8 +59,8 @@ absl::Status AcceptedMoves(const AcceptedMovesArgs& args, StreamView stream) {
   if (args.write_slot.size == 0) {
     return absl::OkStatus();
   }
-  FindMoves<<<1, kThreads, 0, static_cast<cudaStream_t>(stream.cuda_stream)>>>(args);
-  return LaunchStatus("accepted_moves");
+  return LaunchOverlapped("accepted_moves", FindMoves, {.grid = 1, .block = kThreads}, stream.cuda_stream,
+                          args);
 }
 
 }  // namespace arborist::kernels::cuda

@@ -2,8 +2,8 @@
 #include <cuda_runtime.h>
 
 #include "common/base/status_macros.h"
-#include "common/device/cuda_status.h"
 #include "kernels/feature_projection/feature_projection.h"
+#include "kernels/kernel_overlap/kernel_overlap.cuh"
 #include "kernels/linear/linear.h"
 
 namespace arborist::kernels::cuda {
@@ -31,6 +31,8 @@ __device__ float SumOverBlock(float value) {
 // One block a row.
 __global__ void __launch_bounds__(kThreads)
     NormToBFloat16(View2<const float> fused, View1<const float> weight, float epsilon, View2<BFloat16> out) {
+  LetNextKernelStart();
+  WaitForKernelBefore();
   const float* row = fused.data + blockIdx.x * fused.row_stride;
   const int64_t channels = fused.columns;
   float squares = 0;
@@ -54,10 +56,11 @@ absl::Status FeatureProjection(const FeatureProjectionArgs& args, StreamView str
   }
   const View2<float> fused{args.scratch.data, args.taps.rows, args.scratch.columns, args.scratch.row_stride};
   RETURN_IF_ERROR(Linear({args.taps, args.weight, fused}, stream));
-  NormToBFloat16<<<static_cast<unsigned>(args.taps.rows), kThreads, 0,
-                   static_cast<cudaStream_t>(stream.cuda_stream)>>>(
-      {fused.data, fused.rows, fused.columns, fused.row_stride}, args.norm_weight, args.epsilon, args.out);
-  return LaunchStatus("feature_projection");
+  return LaunchOverlapped("feature_projection", NormToBFloat16,
+                          {.grid = static_cast<unsigned>(args.taps.rows), .block = kThreads},
+                          stream.cuda_stream,
+                          View2<const float>{fused.data, fused.rows, fused.columns, fused.row_stride},
+                          args.norm_weight, args.epsilon, args.out);
 }
 
 }  // namespace arborist::kernels::cuda

@@ -1,8 +1,8 @@
 #include <cuda_runtime.h>
 
 #include "common/base/status_macros.h"
-#include "common/device/cuda_status.h"
 #include "kernels/gqa_heads/gqa_heads.h"
+#include "kernels/kernel_overlap/kernel_overlap.cuh"
 
 namespace arborist::kernels::cuda {
 namespace {
@@ -48,6 +48,8 @@ __device__ Vector VectorOf(const GqaHeadsArgs& args, int64_t row, int64_t head) 
 // A warp has a vector; lane l holds elements l, l + 32 ... Squares are summed by ascending element in a lane,
 // then over lanes by halves: head_dim alone decides the order.
 __global__ void __launch_bounds__(32 * kWarps) PlaceHeads(const __grid_constant__ GqaHeadsArgs args) {
+  LetNextKernelStart();
+  WaitForKernelBefore();
   __shared__ float normed[kWarps][kMaxHeadDim];
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int64_t of_row = args.query.heads + 2 * args.key.heads;
@@ -115,9 +117,10 @@ absl::Status GqaHeads(const GqaHeadsArgs& args, StreamView stream) {
   if (vectors == 0) {
     return absl::OkStatus();
   }
-  PlaceHeads<<<static_cast<unsigned>((vectors + kWarps - 1) / kWarps), 32 * kWarps, 0,
-               static_cast<cudaStream_t>(stream.cuda_stream)>>>(args);
-  return LaunchStatus("gqa_heads");
+  return LaunchOverlapped(
+      "gqa_heads", PlaceHeads,
+      {.grid = static_cast<unsigned>((vectors + kWarps - 1) / kWarps), .block = 32 * kWarps},
+      stream.cuda_stream, args);
 }
 
 }  // namespace arborist::kernels::cuda

@@ -4,6 +4,7 @@
 
 #include "common/base/status_macros.h"
 #include "common/device/cuda_status.h"
+#include "kernels/kernel_overlap/kernel_overlap.cuh"
 #include "kernels/kv_compact/kv_compact.h"
 
 // Moves go along rows, so columns do not depend on one another: a block takes some columns of one plane,
@@ -134,6 +135,8 @@ __device__ void MoveChunk(void* plane, int64_t row_units, int64_t first, int log
 }
 
 __global__ void __launch_bounds__(kThreads) MoveRows(KvCompactArgs args) {
+  LetNextKernelStart();
+  WaitForKernelBefore();
   __shared__ Work work;
   extern __shared__ uint4 stage[];
   const int log2_units = Plan(args, work);
@@ -174,8 +177,9 @@ absl::Status KvCompact(const KvCompactArgs& args, StreamView stream) {
   // Chunks of 8 bytes, the smallest, bound their number.
   const int64_t chunks = args.plane.size * ((args.max_row_bytes + 7) / 8);
   const auto blocks = static_cast<uint32_t>(std::min<int64_t>(chunks, processors * kBlocksPerProcessor));
-  MoveRows<<<blocks, kThreads, kStageBytes, static_cast<cudaStream_t>(stream.cuda_stream)>>>(args);
-  return LaunchStatus("kv_compact");
+  return LaunchOverlapped("kv_compact", MoveRows,
+                          {.grid = blocks, .block = kThreads, .shared_bytes = kStageBytes},
+                          stream.cuda_stream, args);
 }
 
 }  // namespace arborist::kernels::cuda

@@ -2,7 +2,7 @@
 #include <cuda_runtime.h>
 
 #include "common/base/math.h"
-#include "common/device/cuda_status.h"
+#include "kernels/kernel_overlap/kernel_overlap.cuh"
 #include "kernels/linear/dense_cuda.h"
 #include "kernels/linear/lane_sums.cuh"
 
@@ -48,6 +48,8 @@ __device__ inline void Load4(const __half* from, int64_t left, bool aligned, flo
 
 template <typename Element, int kTokens>
 __global__ void __launch_bounds__(32 * kWarps) Multiply(const __grid_constant__ Work work) {
+  LetNextKernelStart();
+  WaitForKernelBefore();
   const DenseArgs& a = work.args;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int64_t output =
@@ -99,31 +101,30 @@ __global__ void __launch_bounds__(32 * kWarps) Multiply(const __grid_constant__ 
 }
 
 template <typename Element, int kTokens>
-void Launch(const Work& work, cudaStream_t stream) {
+absl::Status Launch(const Work& work, void* stream) {
   const dim3 grid(static_cast<unsigned>(CeilDiv(work.args.outputs, kWarps * kOutputs)),
                   static_cast<unsigned>(work.args.heads),
                   static_cast<unsigned>(CeilDiv(work.args.tokens, kTokens)));
-  Multiply<Element, kTokens><<<grid, 32 * kWarps, 0, stream>>>(work);
+  return LaunchOverlapped("linear", Multiply<Element, kTokens>, {.grid = grid, .block = 32 * kWarps}, stream,
+                          work);
 }
 
 template <typename Element>
-void LaunchForTokens(const Work& work, cudaStream_t stream) {
-  work.args.tokens == 1 ? Launch<Element, 1>(work, stream) : Launch<Element, 8>(work, stream);
+absl::Status LaunchForTokens(const Work& work, void* stream) {
+  return work.args.tokens == 1 ? Launch<Element, 1>(work, stream) : Launch<Element, 8>(work, stream);
 }
 
 }  // namespace
 
 absl::Status DenseFma(const DenseArgs& args, void* cuda_stream) {
-  auto* stream = static_cast<cudaStream_t>(cuda_stream);
   const int64_t element = static_cast<int64_t>(ByteSize(args.weight.dtype));
   const Work work{.args = args,
                   .x_aligned = reinterpret_cast<uintptr_t>(args.x) % 16 == 0 && args.x_row_stride % 4 == 0 &&
                                args.x_head_stride % 4 == 0,
                   .weight_aligned = reinterpret_cast<uintptr_t>(args.weight.data) % (4 * element) == 0 &&
                                     args.weight.columns % 4 == 0};
-  args.weight.dtype == DType::kF16 ? LaunchForTokens<__half>(work, stream)
-                                   : LaunchForTokens<float>(work, stream);
-  return LaunchStatus("linear");
+  return args.weight.dtype == DType::kF16 ? LaunchForTokens<__half>(work, cuda_stream)
+                                          : LaunchForTokens<float>(work, cuda_stream);
 }
 
 }  // namespace arborist::kernels::cuda

@@ -78,6 +78,7 @@ __device__ inline void JoinRanks(const float* result, int rank, int rows, int to
 template <typename Tile>
 __global__ void __launch_bounds__(Tile::kThreads, 1) Multiply(const __grid_constant__ Work work) {
   extern __shared__ __align__(128) char shared[];
+  LetNextKernelStart();
   const DenseArgs& a = work.args;
   const int rank = static_cast<int>(blockIdx.x);
   const int64_t token = static_cast<int64_t>(blockIdx.y) * Tile::kTokens;
@@ -131,19 +132,13 @@ absl::Status Launch(Work work, cudaStream_t stream) {
   RETURN_IF_ERROR(CudaStatus(
       cudaFuncSetAttribute(Multiply<Tile>, cudaFuncAttributeMaxDynamicSharedMemorySize, Tile::kSharedBytes),
       "linear"));
-  cudaLaunchAttribute cluster;
-  cluster.id = cudaLaunchAttributeClusterDimension;
-  cluster.val.clusterDim = {static_cast<unsigned>(work.ranks), 1, 1};
-  cudaLaunchConfig_t config{};
-  config.gridDim =
-      dim3(static_cast<unsigned>(work.ranks), static_cast<unsigned>(CeilDiv(work.args.tokens, Tile::kTokens)),
-           static_cast<unsigned>(work.row_tiles * work.args.heads));
-  config.blockDim = dim3(Tile::kThreads);
-  config.dynamicSmemBytes = Tile::kSharedBytes;
-  config.stream = stream;
-  config.attrs = &cluster;
-  config.numAttrs = work.ranks > 1 ? 1 : 0;
-  return CudaStatus(cudaLaunchKernelEx(&config, Multiply<Tile>, work), "linear");
+  const KernelShape shape{.grid = dim3(static_cast<unsigned>(work.ranks),
+                                       static_cast<unsigned>(CeilDiv(work.args.tokens, Tile::kTokens)),
+                                       static_cast<unsigned>(work.row_tiles * work.args.heads)),
+                          .block = Tile::kThreads,
+                          .shared_bytes = Tile::kSharedBytes,
+                          .cluster = static_cast<unsigned>(work.ranks)};
+  return LaunchOverlapped("linear", Multiply<Tile>, shape, stream, work);
 }
 
 // Tokens of a block: those that the buckets of a step need, and 64 for the rows of a prompt.

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "kernels/kernel_overlap/kernel_overlap.cuh"
+
 // The tile loop of bf16 products on tensor cores: a block multiplies kRows weight rows with kTokens tokens.
 //
 // Weight rows are the 16-row side of mma.m16n8k16 and tokens its 8-column side, so that one to eight tokens
@@ -72,11 +74,12 @@ __device__ inline void CopyAsync16(uint32_t to, const void* from, bool wanted = 
       "@p cp.async.cg.shared.global.L2::128B [%0], [%1], 16;\n}\n" ::"r"(to),
       "l"(from), "r"(static_cast<int>(wanted)));
 }
-// Predicated for the same reason.
+// Predicated for the same reason. Not as read-only data (.nc): the kernel may have begun before they were
+// written.
 __device__ inline void Load16(float4& v, const float* from, bool wanted) {
   asm volatile(
       "{\n.reg .pred p;\nsetp.ne.b32 p, %5, 0;\n"
-      "@p ld.global.nc.v4.f32 {%0, %1, %2, %3}, [%4];\n}\n"
+      "@p ld.global.v4.f32 {%0, %1, %2, %3}, [%4];\n}\n"
       : "+f"(v.x), "+f"(v.y), "+f"(v.z), "+f"(v.w)
       : "l"(from), "r"(static_cast<int>(wanted)));
 }
@@ -120,6 +123,12 @@ __device__ inline int PiecePlace(int row, int piece) { return row * 64 + (piece 
 // for it. The others go element by element.
 template <typename Tile, bool kRegular>
 class StageCopier {
+ private:
+  static constexpr int kRowsApart = Tile::kThreads / 4;  // multiples of 8: a piece's place holds for all
+  static constexpr int kRowCopies = Tile::kRows / kRowsApart;
+  static constexpr int kTokensApart = Tile::kThreads / 8;
+  static constexpr int kTokenCopies = (Tile::kTokens + kTokensApart - 1) / kTokensApart;
+
  public:
   __device__ StageCopier(const MmaOperands& in, int end) : in_(in), end_(end) {
     const int thread = static_cast<int>(threadIdx.x);
@@ -149,8 +158,13 @@ class StageCopier {
     }
   }
 
+  // Tokens of a stage on their way: the thread's four inputs of each of its tokens and steps.
+  struct Tokens {
+    float4 v[kTokenCopies][Tile::kStepsPerStage] = {};
+  };
+
   // Fetches the tokens of a stage, later to be stored there.
-  __device__ void FetchTokens(int k) {
+  __device__ void FetchTokens(int k, Tokens& fetched) const {
 #pragma unroll
     for (int i = 0; i < kTokenCopies; ++i) {
       const float* from = x_ + k + i * kTokensApart * in_.x_stride;
@@ -158,20 +172,20 @@ class StageCopier {
 #pragma unroll
       for (int s = 0; s < Tile::kStepsPerStage; ++s) {
         if constexpr (kRegular) {
-          Load16(fetched_[i][s], from + s * kMmaStep, inside && k + s * kMmaStep < end_);
+          Load16(fetched.v[i][s], from + s * kMmaStep, inside && k + s * kMmaStep < end_);
         } else if (inside) {
-          fetched_[i][s] = FetchElements(from + s * kMmaStep, k + s * kMmaStep);
+          fetched.v[i][s] = FetchElements(from + s * kMmaStep, k + s * kMmaStep);
         }
       }
     }
   }
-  __device__ void StoreTokens(char* stage) const {
+  __device__ void StoreTokens(const Tokens& fetched, char* stage) const {
 #pragma unroll
     for (int i = 0; i < kTokenCopies; ++i) {
       if (token_ + i * kTokensApart < in_.tokens) {
 #pragma unroll
         for (int s = 0; s < Tile::kStepsPerStage; ++s) {
-          const float4& v = fetched_[i][s];
+          const float4& v = fetched.v[i][s];
           *reinterpret_cast<uint2*>(stage + s * Tile::kStepBytes + x_place_ + i * kTokensApart * 64) =
               make_uint2(RoundPair(v.x, v.y), RoundPair(v.z, v.w));
         }
@@ -180,11 +194,6 @@ class StageCopier {
   }
 
  private:
-  static constexpr int kRowsApart = Tile::kThreads / 4;  // multiples of 8: a piece's place holds for all
-  static constexpr int kRowCopies = Tile::kRows / kRowsApart;
-  static constexpr int kTokensApart = Tile::kThreads / 8;
-  static constexpr int kTokenCopies = (Tile::kTokens + kTokensApart - 1) / kTokensApart;
-
   __device__ void CopyWeightElements(int k, char* stage) const {
 #pragma unroll 1
     for (int i = 0; i < kRowCopies * Tile::kStepsPerStage; ++i) {
@@ -210,7 +219,6 @@ class StageCopier {
   const uint16_t* weight_;
   const float* x_;
   int row_, weight_place_, token_, x_place_;
-  float4 fetched_[kTokenCopies][Tile::kStepsPerStage] = {};
 };
 
 template <typename Tile>
@@ -242,7 +250,6 @@ __device__ inline void MultiplyInputs(const MmaOperands& in, int first, int end,
   constexpr int kAhead = Tile::kStages - 1;
   constexpr int kInputs = Tile::kStepsPerStage * kMmaStep;
   StageCopier<Tile, kRegular> copier(in, end);
-  copier.FetchTokens(first);
 #pragma unroll 1
   for (int s = 0; s < kAhead; ++s) {
     if (first + s * kInputs < end) {
@@ -250,8 +257,14 @@ __device__ inline void MultiplyInputs(const MmaOperands& in, int first, int end,
     }
     CommitCopies();
   }
-  copier.StoreTokens(shared);
-  copier.FetchTokens(first + kInputs);
+  WaitForKernelBefore();  // who may have written the tokens; weights nobody writes
+  typename StageCopier<Tile, kRegular>::Tokens tokens;
+  {
+    typename StageCopier<Tile, kRegular>::Tokens of_first;  // both at once: short products are all latency
+    copier.FetchTokens(first, of_first);
+    copier.FetchTokens(first + kInputs, tokens);
+    copier.StoreTokens(of_first, shared);
+  }
   const auto after = [shared](char* stage) {
     char* const next = stage + Tile::kStageBytes;
     return next == shared + Tile::kSharedBytes ? shared : next;
@@ -267,8 +280,8 @@ __device__ inline void MultiplyInputs(const MmaOperands& in, int first, int end,
     }
     CommitCopies();
     char* const next = after(stage);
-    copier.StoreTokens(next);
-    copier.FetchTokens(k + 2 * kInputs);
+    copier.StoreTokens(tokens, next);
+    copier.FetchTokens(k + 2 * kInputs, tokens);
 #pragma unroll
     for (int s = 0; s < Tile::kStepsPerStage; ++s) {
       if (s == 0 || k + s * kMmaStep < end) {
@@ -299,6 +312,8 @@ __device__ inline void MultiplySteps(const MmaOperands& in, int first, int last,
     MultiplyInputs<Tile, true>(in, first * kMmaStep, end, shared, tile);
   } else if (first < last) {
     MultiplyInputs<Tile, false>(in, first * kMmaStep, end, shared, tile);
+  } else {
+    WaitForKernelBefore();
   }
 }
 

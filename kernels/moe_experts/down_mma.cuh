@@ -58,6 +58,14 @@ class DownRing {
         CopyPieceAhead(to + 32, from + 8 * width_, 16);
         CopyPieceAhead(to + 64, from + 32, 16);
         CopyPieceAhead(to + 96, from + 8 * width_ + 32, 16);
+      } else if (aligned_) {
+        const int low = k < width_ ? 16 : 0, high = k + 32 < width_ ? 16 : 0;
+        const uint16_t* const from = down_ + (low > 0 ? k : 0);
+        const uint16_t* const behind = down_ + (high > 0 ? k + 32 : 0);
+        CopyPieceAhead(to, from, low);
+        CopyPieceAhead(to + 32, from + 8 * width_, low);
+        CopyPieceAhead(to + 64, behind, high);
+        CopyPieceAhead(to + 96, behind + 8 * width_, high);
       } else {
         const int row = static_cast<int>(blockIdx.x) * kBlockOutputs + lane_ / 4;
         CopyPiecesSlowly(to, to + 32, down_, row, piece_.hidden, k, width_);
@@ -84,9 +92,9 @@ class DownRing {
     const void* down = shared ? piece_.shared.down.data : piece_.experts[expert].down.data;
     width_ = shared ? piece_.shared_width : piece_.width;
     const int first = static_cast<int>(blockIdx.x) * kBlockOutputs;
-    full_ = RowsAligned(down, width_) && width_ % Shape::kStageInputs == 0 &&
-            first + kBlockOutputs <= piece_.hidden;
-    down_ = static_cast<const uint16_t*>(down) + (full_ ? int64_t{first + lane_ / 4} * width_ : 0);
+    aligned_ = RowsAligned(down, width_) && first + kBlockOutputs <= piece_.hidden;
+    full_ = aligned_ && width_ % Shape::kStageInputs == 0;
+    down_ = static_cast<const uint16_t*>(down) + (aligned_ ? int64_t{first + lane_ / 4} * width_ : 0);
   }
 
   const ExpertsPiece& piece_;
@@ -97,8 +105,9 @@ class DownRing {
   int k_ = 0;
   int slot_ = 0;
   int width_ = 0;
-  bool full_ = false;               // every piece of the item is 16 aligned bytes
-  const uint16_t* down_ = nullptr;  // the lane's first row if `full_`, else the matrix
+  bool aligned_ = false;            // every piece of the item is 16 aligned bytes or behind the row's end
+  bool full_ = false;               // and none is behind it
+  const uint16_t* down_ = nullptr;  // the lane's first row if `aligned_`, else the matrix
 };
 
 // The inner values of an item's rows as token operands of a stage, loaded one stage ahead of their use.
@@ -135,9 +144,12 @@ class InnerTokens {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         // Slots begin at multiples of 16 bytes if the width does: the scratch does.
-        token[half][j] = width_ % Shape::kStageInputs == 0
-                             ? *reinterpret_cast<const uint4*>(row_[j] + k + half * 32)
-                             : LoadPieceSlowly(row_[j], k + half * 32, width_);
+        const int at = k + half * 32;
+        if (width_ % 8 != 0) {
+          token[half][j] = LoadPieceSlowly(row_[j], at, width_);
+        } else {
+          token[half][j] = at < width_ ? *reinterpret_cast<const uint4*>(row_[j] + at) : uint4{};
+        }
       }
     }
   }
@@ -157,6 +169,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 20 / Shape::kWarps)
     DownMmaKernel(const __grid_constant__ ExpertsPiece call) {
   constexpr int kTiles = Shape::kItemRows / 8;
   extern __shared__ uint4 shared[];
+  LetNextKernelStart();
   const ExpertsPiece piece = call.Mine();
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int warp = static_cast<int>(threadIdx.x) / 32;

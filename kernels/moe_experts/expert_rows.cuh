@@ -88,7 +88,7 @@ class RowTable {
     items_ = reinterpret_cast<ExpertItem*>(pair_ + piece.rows * piece.top_k);
     live_ = piece.rows;
     if (piece.live_rows != nullptr) {
-      live_ = min(live_, max(0, *piece.live_rows - piece.first_row));
+      live_ = min(live_, max(0, __ldcg(piece.live_rows) - piece.first_row));
     }
     const int tid = static_cast<int>(threadIdx.x);
     const int pairs = live_ * piece.top_k;
@@ -98,7 +98,8 @@ class RowTable {
     __syncthreads();
     for (int p = tid; p < pairs; p += kThreads) {
       const int row = static_cast<int>(static_cast<uint32_t>(p) / top_k_);
-      const int e = piece.expert[row * piece.expert_stride + (p - row * piece.top_k)];
+      // Past the L1, which may hold what it had before a kernel that this one overlaps with.
+      const int e = __ldcg(piece.expert + row * piece.expert_stride + (p - row * piece.top_k));
       // Ids that do not exist are skipped: they would lead out of bounds.
       const bool exists = e >= 0 && e < piece.expert_count;
       choice[p] = exists ? static_cast<uint16_t>(e) : kNoExpert;

@@ -215,7 +215,8 @@ __global__ void __launch_bounds__(GatedMma::kThreads, 2)
   constexpr int kTokenTiles = GatedMma::kItemRows / 8;
   extern __shared__ uint4 shared[];
   const ExpertsPiece piece = call.Mine();
-  LetNextKernelStart();
+  WaitForKernelBefore();
+  LetNextKernelStart();  // which reads the choices before it waits
   PrefetchRows(piece);
   auto* const sums = reinterpret_cast<float4*>(shared + GatedMma::kRingBytes / 16);
   const GatedTable table(piece, sums + GatedMma::kSumBytes / 16, shared);

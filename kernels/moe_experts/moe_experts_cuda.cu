@@ -6,6 +6,7 @@
 #include "common/base/math.h"
 #include "common/base/status_macros.h"
 #include "common/device/cuda_status.h"
+#include "kernels/kernel_overlap/kernel_overlap.cuh"
 #include "kernels/moe_experts/down_mma.cuh"
 #include "kernels/moe_experts/gated_mma.cuh"
 #include "kernels/moe_experts/moe_experts.h"
@@ -33,9 +34,8 @@ int Attribute(cudaDeviceAttr attribute) {
 }
 int Multiprocessors() { return Attribute(cudaDevAttrMultiProcessorCount); }
 
-// `overlap`: may start before the kernel before it has ended.
 absl::Status Launch(Kernel kernel, int64_t blocks, int threads, int shared_bytes, const ExpertsPiece& call,
-                    bool overlap, StreamView stream, absl::string_view name) {
+                    StreamView stream, absl::string_view name) {
   if (blocks == 0) {
     return absl::OkStatus();
   }
@@ -45,18 +45,11 @@ absl::Status Launch(Kernel kernel, int64_t blocks, int threads, int shared_bytes
   RETURN_IF_ERROR(CudaStatus(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
                                                   cudaSharedmemCarveoutMaxShared),
                              name));
-  cudaLaunchAttribute attribute = {};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config = {};
-  config.gridDim =
-      dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(CeilDiv(call.all_rows, call.rows)));
-  config.blockDim = dim3(static_cast<unsigned>(threads));
-  config.dynamicSmemBytes = static_cast<size_t>(shared_bytes);
-  config.stream = static_cast<cudaStream_t>(stream.cuda_stream);
-  config.attrs = &attribute;
-  config.numAttrs = overlap && Attribute(cudaDevAttrComputeCapabilityMajor) >= 9 ? 1 : 0;
-  return CudaStatus(cudaLaunchKernelEx(&config, kernel, call), name);
+  const KernelShape shape{
+      .grid = dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(CeilDiv(call.all_rows, call.rows))),
+      .block = static_cast<unsigned>(threads),
+      .shared_bytes = static_cast<size_t>(shared_bytes)};
+  return LaunchOverlapped(name, kernel, shape, stream.cuda_stream, call);
 }
 
 absl::Status LaunchMma(const ExpertsPiece& call, StreamView stream) {
@@ -66,20 +59,18 @@ absl::Status LaunchMma(const ExpertsPiece& call, StreamView stream) {
       items * CeilDiv(call.width, GatedMma::kColumns) +
       CeilDiv(call.rows, GatedMma::kItemRows) * CeilDiv(call.shared_width, GatedMma::kColumns);
   RETURN_IF_ERROR(Launch(GatedMmaKernel, std::min<int64_t>(units, 2 * Multiprocessors()), GatedMma::kThreads,
-                         GatedMma::SharedBytes(pairs, call.expert_count), call, false, stream,
+                         GatedMma::SharedBytes(pairs, call.expert_count), call, stream,
                          "moe_experts: gate and up"));
   // Few outputs: more warps a block, fewer rounds. The order of the sums is the same.
   const int64_t blocks = CeilDiv(call.hidden, kBlockOutputs);
   if (blocks < Multiprocessors()) {
     using Shape = DownMma<8>;
     return Launch(DownMmaKernel<Shape>, blocks, Shape::kThreads,
-                  Shape::SharedBytes(call.rows, pairs, call.expert_count), call, true, stream,
-                  "moe_experts: down");
+                  Shape::SharedBytes(call.rows, pairs, call.expert_count), call, stream, "moe_experts: down");
   }
   using Shape = DownMma<4>;
   return Launch(DownMmaKernel<Shape>, blocks, Shape::kThreads,
-                Shape::SharedBytes(call.rows, pairs, call.expert_count), call, true, stream,
-                "moe_experts: down");
+                Shape::SharedBytes(call.rows, pairs, call.expert_count), call, stream, "moe_experts: down");
 }
 
 template <typename Weight>
@@ -89,10 +80,10 @@ absl::Status LaunchFma(const ExpertsPiece& call, StreamView stream) {
                         CeilDiv(call.rows, MoeFma::kItemRows) * call.shared_width;
   RETURN_IF_ERROR(Launch(GatedFmaKernel<Weight>,
                          std::min<int64_t>(CeilDiv(units, MoeFma::kWarps), 8 * Multiprocessors()),
-                         MoeFma::kThreads, MoeFma::GatedSharedBytes(pairs, call.expert_count), call, false,
-                         stream, "moe_experts: gate and up"));
+                         MoeFma::kThreads, MoeFma::GatedSharedBytes(pairs, call.expert_count), call, stream,
+                         "moe_experts: gate and up"));
   return Launch(DownFmaKernel<Weight>, CeilDiv(call.hidden, kBlockOutputs), MoeFma::kThreads,
-                MoeFma::DownSharedBytes(call.rows, pairs, call.expert_count), call, false, stream,
+                MoeFma::DownSharedBytes(call.rows, pairs, call.expert_count), call, stream,
                 "moe_experts: down");
 }
 

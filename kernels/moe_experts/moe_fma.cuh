@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "kernels/exact_math/exact_scalar.h"
+#include "kernels/kernel_overlap/kernel_overlap.cuh"
 #include "kernels/moe_experts/expert_rows.cuh"
 #include "kernels/moe_experts/item_sums.cuh"
 
@@ -35,6 +36,8 @@ template <typename Weight>
 __global__ void __launch_bounds__(MoeFma::kThreads)
     GatedFmaKernel(const __grid_constant__ ExpertsPiece call) {
   extern __shared__ uint4 shared[];
+  LetNextKernelStart();
+  WaitForKernelBefore();
   const ExpertsPiece piece = call.Mine();
   uint4* const behind_table =
       shared + RowTableBytes(piece.rows * piece.top_k, piece.expert_count, MoeFma::kItemRows) / 16;
@@ -91,6 +94,8 @@ template <typename Weight>
 __global__ void __launch_bounds__(MoeFma::kThreads) DownFmaKernel(const __grid_constant__ ExpertsPiece call) {
   constexpr int kRowsOfLane = MoeFma::kItemRows / 2;
   extern __shared__ uint4 shared[];
+  LetNextKernelStart();
+  WaitForKernelBefore();
   const ExpertsPiece piece = call.Mine();
   MoeFma::Sums sums(piece, shared);
   uint4* const behind_sums = shared + MoeFma::Sums::Bytes(piece.rows) / 16;

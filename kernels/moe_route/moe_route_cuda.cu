@@ -3,8 +3,8 @@
 #include <cstdint>
 
 #include "common/base/status_macros.h"
-#include "common/device/cuda_status.h"
 #include "kernels/exact_math/exact_scalar.h"
+#include "kernels/kernel_overlap/kernel_overlap.cuh"
 #include "kernels/moe_route/moe_route.h"
 
 // One block a row: a thread computes one expert's score; then the first warp chooses. There, lane l holds
@@ -163,6 +163,8 @@ __device__ uint32_t ChooseExperts(uint32_t (&order)[kPerLane], int top_k, int la
 
 template <int kPerLane>
 __global__ void __launch_bounds__(32 * kPerLane) RouteRow(const __grid_constant__ MoeRouteArgs args) {
+  LetNextKernelStart();
+  WaitForKernelBefore();
   __shared__ float scores[32 * kPerLane];
   __shared__ float chosen_score[32 * kPerLane];  // in ascending id
   __shared__ uint32_t order_of[32 * kPerLane];
@@ -235,9 +237,9 @@ __global__ void __launch_bounds__(32 * kPerLane) RouteRow(const __grid_constant_
 
 template <int kPerLane>
 absl::Status Launch(const MoeRouteArgs& args, StreamView stream) {
-  RouteRow<kPerLane><<<static_cast<unsigned>(args.logits.rows), 32 * kPerLane, 0,
-                       static_cast<cudaStream_t>(stream.cuda_stream)>>>(args);
-  return LaunchStatus("moe_route");
+  return LaunchOverlapped("moe_route", RouteRow<kPerLane>,
+                          {.grid = static_cast<unsigned>(args.logits.rows), .block = 32 * kPerLane},
+                          stream.cuda_stream, args);
 }
 
 }  // namespace

@@ -1,30 +1,18 @@
 #include <algorithm>
 
 #include "common/base/status_macros.h"
+#include "kernels/rms_norm/norm_order.cuh"
 #include "kernels/rms_norm/rms_norm.h"
 #include "kernels/row_items/row_items.cuh"
 
-// Which threads share a row, and so the order of its sum, follows from the number of columns alone: quad q is
-// summed by thread q % threads, in four lanes by ascending q; lanes, then the lanes of a warp by halves, then
-// warps in order. Alignment, rows and their number change nothing.
+// Alignment, rows and their number change nothing in the order of norm_order.cuh.
 namespace arborist::kernels::cuda {
 namespace {
-
-__device__ void AddSquares(const float4& x, float4& sum) {
-  sum.x = fmaf(x.x, x.x, sum.x);
-  sum.y = fmaf(x.y, x.y, sum.y);
-  sum.z = fmaf(x.z, x.z, sum.z);
-  sum.w = fmaf(x.w, x.w, sum.w);
-}
 
 // The sum over the threads of a row, in every thread of it.
 template <int kThreads>
 __device__ float SumOfRow(const float4& lanes) {
-  float sum = (lanes.x + lanes.y) + (lanes.z + lanes.w);
-#pragma unroll
-  for (int step = 16; step > 0; step /= 2) {
-    sum += __shfl_xor_sync(0xffffffffu, sum, step);
-  }
+  float sum = SumOfWarp(lanes);
   if constexpr (kThreads > 32) {
     __shared__ float warps[kThreads / 32];
     if (threadIdx.x % 32 == 0) {
@@ -65,10 +53,6 @@ struct SummedRows {
   }
 };
 
-__device__ float InverseNorm(float squares, int64_t columns, float epsilon) {
-  return 1.0f / sqrtf(squares / static_cast<float>(columns) + epsilon);
-}
-
 __device__ float4 Scale(const float4& x, float inverse, const float4& weight) {
   return make_float4((x.x * inverse) * weight.x, (x.y * inverse) * weight.y, (x.z * inverse) * weight.z,
                      (x.w * inverse) * weight.w);
@@ -80,6 +64,7 @@ constexpr int BlockOf(int threads, int quads) { return std::max(threads, quads =
 // kThreads threads keep a row in registers, kQuads quads each.
 template <int kThreads, int kQuads, bool kAligned, typename Source>
 __global__ void __launch_bounds__(BlockOf(kThreads, kQuads)) NormRows(Source source) {
+  LetNextKernelStart();
   const RmsNormArgs& args = source.args;
   constexpr int kRows = BlockOf(kThreads, kQuads) / kThreads;
   const int64_t row = int64_t{blockIdx.x} * kRows + threadIdx.x / kThreads;
@@ -92,14 +77,15 @@ __global__ void __launch_bounds__(BlockOf(kThreads, kQuads)) NormRows(Source sou
 #pragma unroll
   for (int i = 0; i < kQuads; ++i) {
     const uint32_t quad = first + i * kThreads;
-    x[i] = 4 * int64_t{quad} < columns ? source.template Load<kAligned>(row, quad) : make_float4(0, 0, 0, 0);
-  }
-#pragma unroll
-  for (int i = 0; i < kQuads; ++i) {
-    const uint32_t quad = first + i * kThreads;
     if (4 * int64_t{quad} < columns) {
       weight[i] = LoadQuad<kAligned>(args.weight.data, quad, columns);
     }
+  }
+  WaitForKernelBefore();
+#pragma unroll
+  for (int i = 0; i < kQuads; ++i) {
+    const uint32_t quad = first + i * kThreads;
+    x[i] = 4 * int64_t{quad} < columns ? source.template Load<kAligned>(row, quad) : make_float4(0, 0, 0, 0);
   }
   float4 squares = make_float4(0, 0, 0, 0);
 #pragma unroll
@@ -119,6 +105,8 @@ __global__ void __launch_bounds__(BlockOf(kThreads, kQuads)) NormRows(Source sou
 // Rows too long for registers are read twice.
 template <int kThreads, bool kAligned, typename Source>
 __global__ void __launch_bounds__(kThreads) NormLongRows(Source source) {
+  LetNextKernelStart();
+  WaitForKernelBefore();
   const RmsNormArgs& args = source.args;
   const int64_t row = blockIdx.x, columns = args.x.columns;
   float4 squares = make_float4(0, 0, 0, 0);
@@ -134,30 +122,37 @@ __global__ void __launch_bounds__(kThreads) NormLongRows(Source source) {
 }
 
 template <int kThreads, int kQuads, bool kAligned, typename Source>
-void LaunchRows(const Source& source, cudaStream_t stream) {
+absl::Status LaunchRows(const Source& source, const char* what, void* stream) {
   constexpr int kRows = BlockOf(kThreads, kQuads) / kThreads;
+  static_assert(NormThreads(4 * kThreads * kQuads) == kThreads);
   const auto blocks = static_cast<uint32_t>((source.args.x.rows + kRows - 1) / kRows);
-  NormRows<kThreads, kQuads, kAligned><<<blocks, BlockOf(kThreads, kQuads), 0, stream>>>(source);
+  return LaunchOverlapped(what, NormRows<kThreads, kQuads, kAligned, Source>,
+                          {.grid = blocks, .block = BlockOf(kThreads, kQuads)}, stream, source);
 }
 
 template <bool kAligned, typename Source>
-void Launch(const Source& source, cudaStream_t stream) {
+absl::Status Launch(const Source& source, const char* what, void* stream) {
   const int64_t columns = source.args.x.columns;
   if (columns <= 128) {
-    LaunchRows<32, 1, kAligned>(source, stream);
-  } else if (columns <= 512) {
-    LaunchRows<32, 4, kAligned>(source, stream);
-  } else if (columns <= 2048) {
-    LaunchRows<128, 4, kAligned>(source, stream);
-  } else if (columns <= 4096) {
-    LaunchRows<256, 4, kAligned>(source, stream);
-  } else if (columns <= 7168) {
-    LaunchRows<256, 7, kAligned>(source, stream);
-  } else if (columns <= 16384) {
-    LaunchRows<512, 8, kAligned>(source, stream);
-  } else {
-    NormLongRows<1024, kAligned><<<static_cast<uint32_t>(source.args.x.rows), 1024, 0, stream>>>(source);
+    return LaunchRows<32, 1, kAligned>(source, what, stream);
   }
+  if (columns <= 512) {
+    return LaunchRows<32, 4, kAligned>(source, what, stream);
+  }
+  if (columns <= 2048) {
+    return LaunchRows<128, 4, kAligned>(source, what, stream);
+  }
+  if (columns <= 4096) {
+    return LaunchRows<256, 4, kAligned>(source, what, stream);
+  }
+  if (columns <= 7168) {
+    return LaunchRows<256, 7, kAligned>(source, what, stream);
+  }
+  if (columns <= 16384) {
+    return LaunchRows<512, 8, kAligned>(source, what, stream);
+  }
+  return LaunchOverlapped(what, NormLongRows<1024, kAligned, Source>,
+                          {.grid = static_cast<uint32_t>(source.args.x.rows), .block = 1024}, stream, source);
 }
 
 template <typename Source>
@@ -168,13 +163,8 @@ absl::Status LaunchAny(const Source& source, bool aligned, const char* what, Str
   }
   aligned = aligned && QuadsAlign(args.x) && QuadsAlign(args.out) &&
             reinterpret_cast<uintptr_t>(args.weight.data) % sizeof(float4) == 0;
-  const auto cuda_stream = static_cast<cudaStream_t>(stream.cuda_stream);
-  if (aligned) {
-    Launch<true>(source, cuda_stream);
-  } else {
-    Launch<false>(source, cuda_stream);
-  }
-  return LaunchStatus(what);
+  return aligned ? Launch<true>(source, what, stream.cuda_stream)
+                 : Launch<false>(source, what, stream.cuda_stream);
 }
 
 }  // namespace

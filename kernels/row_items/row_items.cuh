@@ -6,9 +6,9 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
-#include "common/device/cuda_status.h"
 #include "common/tensor/view.h"
 #include "common/threads/thread_pool.h"
+#include "kernels/kernel_overlap/kernel_overlap.cuh"
 
 namespace arborist::kernels::cuda {
 
@@ -18,6 +18,8 @@ inline constexpr int kItemThreads = 256;
 // thread has several items in flight, so nothing that Store writes may be read by the Load of another item.
 template <int kPerThread, typename Body>
 __global__ void __launch_bounds__(kItemThreads) RowItems(int64_t rows, uint32_t items, Body body) {
+  LetNextKernelStart();
+  WaitForKernelBefore();
   const int64_t first = int64_t{blockIdx.x} * (kItemThreads * kPerThread);
   const int64_t first_row = first / items;
   const uint32_t offset = static_cast<uint32_t>(first - first_row * items) + threadIdx.x;
@@ -50,17 +52,13 @@ absl::Status ForRowItems(absl::string_view kernel, int64_t rows, int64_t items, 
   const auto launch = [&](auto entry, int per_thread) {
     const int64_t per_block = int64_t{kItemThreads} * per_thread;
     const auto blocks = static_cast<uint32_t>((rows * items + per_block - 1) / per_block);
-    entry<<<blocks, kItemThreads, 0, static_cast<cudaStream_t>(stream.cuda_stream)>>>(
-        rows, static_cast<uint32_t>(items), body);
+    return LaunchOverlapped(kernel, entry, {.grid = blocks, .block = kItemThreads}, stream.cuda_stream, rows,
+                            static_cast<uint32_t>(items), body);
   };
   // Few items: one a thread, over as many processors as there are. Many: several loads in flight a thread.
   constexpr int64_t kFewItems = 132 * 2048;
-  if (rows * items <= kFewItems) {
-    launch(RowItems<1, Body>, 1);
-  } else {
-    launch(RowItems<kPerThread, Body>, kPerThread);
-  }
-  return LaunchStatus(kernel);
+  return rows * items <= kFewItems ? launch(RowItems<1, Body>, 1)
+                                   : launch(RowItems<kPerThread, Body>, kPerThread);
 }
 
 // Whether quads of these rows lie at 16-byte boundaries (8-byte ones for 2-byte elements).

@@ -3,7 +3,7 @@
 #include <climits>
 
 #include "common/base/status_macros.h"
-#include "common/device/cuda_status.h"
+#include "kernels/kernel_overlap/kernel_overlap.cuh"
 #include "kernels/tree_accept/tree_accept.h"
 
 namespace arborist::kernels::cuda {
@@ -22,6 +22,8 @@ struct Climb {
 // One block a tree. Each node looks up what was chosen at its parent; then all climb at once, twice as far
 // each round. Indices only fall, so it ends whatever the pointers say.
 __global__ void __launch_bounds__(kThreads) TreeAcceptKernel(TreeAcceptArgs args) {
+  LetNextKernelStart();
+  WaitForKernelBefore();
   __shared__ TokenId chosen[kTreeAcceptMaxNodes];
   __shared__ int32_t next[kTreeAcceptMaxNodes];  // the child that was chosen, INT_MAX without one
   __shared__ Climb climb[2][kTreeAcceptMaxNodes];
@@ -107,9 +109,9 @@ absl::Status TreeAccept(const TreeAcceptArgs& args, StreamView stream) {
   if (trees == 0) {
     return absl::OkStatus();
   }
-  TreeAcceptKernel<<<static_cast<unsigned>(trees), kThreads, 0,
-                     static_cast<cudaStream_t>(stream.cuda_stream)>>>(args);
-  return LaunchStatus("tree_accept");
+  return LaunchOverlapped("tree_accept", TreeAcceptKernel,
+                          {.grid = static_cast<unsigned>(trees), .block = kThreads}, stream.cuda_stream,
+                          args);
 }
 
 }  // namespace arborist::kernels::cuda

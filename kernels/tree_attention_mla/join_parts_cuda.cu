@@ -1,6 +1,6 @@
 #include <cuda_runtime.h>
 
-#include "common/device/cuda_status.h"
+#include "kernels/kernel_overlap/kernel_overlap.cuh"
 #include "kernels/tree_attention_mla/cuda_problem.h"
 
 namespace arborist::kernels::cuda {
@@ -13,6 +13,8 @@ constexpr int kWarps = 8;
 // A warp joins kColumns columns of one query: m is the largest of all parts; part i is added to lane i % 8 in
 // ascending order, the lanes are added in ascending order.
 __global__ void JoinParts(AttentionProblem p) {
+  LetNextKernelStart();
+  WaitForKernelBefore();
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int pieces = (p.latent + kColumns - 1) / kColumns;
   const int64_t index = blockIdx.x * int64_t{kWarps} + threadIdx.x / 32;
@@ -80,9 +82,9 @@ __global__ void JoinParts(AttentionProblem p) {
 
 absl::Status LaunchJoinParts(const AttentionProblem& p, void* stream) {
   const int64_t warps = int64_t{p.rows} * p.heads * ((p.latent + kColumns - 1) / kColumns);
-  JoinParts<<<static_cast<unsigned>((warps + kWarps - 1) / kWarps), kWarps * 32, 0,
-              static_cast<cudaStream_t>(stream)>>>(p);
-  return LaunchStatus("tree_attention_mla join");
+  return LaunchOverlapped(
+      "tree_attention_mla join", JoinParts,
+      {.grid = static_cast<unsigned>((warps + kWarps - 1) / kWarps), .block = kWarps * 32}, stream, p);
 }
 
 }  // namespace arborist::kernels::cuda

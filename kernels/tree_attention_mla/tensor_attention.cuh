@@ -3,6 +3,7 @@
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 
+#include "kernels/kernel_overlap/kernel_overlap.cuh"
 #include "kernels/tree_attention_mla/tensor_instructions.cuh"
 #include "kernels/tree_attention_mla/tensor_layout.cuh"
 #include "kernels/tree_attention_mla/tensor_steps.cuh"
@@ -340,6 +341,8 @@ class TensorItem {
 // Blocks take items until none is left.
 template <int latent, int rope, int tile_queries, int tail_queries, int blocks_per_sm>
 __global__ void __launch_bounds__(kTensorThreads, blocks_per_sm) TensorAttention(const AttentionProblem p) {
+  LetNextKernelStart();
+  WaitForKernelBefore();
   extern __shared__ __align__(128) unsigned char memory[];
   __shared__ Item item;
   __shared__ int32_t taken;

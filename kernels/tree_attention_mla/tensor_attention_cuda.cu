@@ -27,8 +27,10 @@ absl::Status Launch(AttentionProblem p, int processors, cudaStream_t stream) {
     p.rows_per_tail = 1;
   }
   RETURN_IF_ERROR(LaunchWorkList(p, stream));
-  kKernel<<<static_cast<unsigned>(processors * blocks_per_sm), kTensorThreads, kShared, stream>>>(p);
-  return LaunchStatus("tree_attention_mla");
+  const KernelShape shape{.grid = static_cast<unsigned>(processors * blocks_per_sm),
+                          .block = kTensorThreads,
+                          .shared_bytes = kShared};
+  return LaunchOverlapped("tree_attention_mla", kKernel, shape, stream, p);
 }
 
 // Queries of a tile. Where all items of small tiles run at once, those, for their steps are shortest; else

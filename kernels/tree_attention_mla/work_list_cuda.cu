@@ -3,7 +3,7 @@
 
 #include <cstddef>
 
-#include "common/device/cuda_status.h"
+#include "kernels/kernel_overlap/kernel_overlap.cuh"
 #include "kernels/tree_attention_mla/work_list.h"
 
 namespace arborist::kernels::cuda {
@@ -95,6 +95,8 @@ __device__ void CountItems(const AttentionProblem& p, Run& run) {
 
 // Block 0 makes the work list, the others round the queries to bf16.
 __global__ void MakeWorkList(AttentionProblem p) {
+  LetNextKernelStart();
+  WaitForKernelBefore();
   if (blockIdx.x > 0) {
     const int64_t count = int64_t{p.rows} * p.heads * p.width / 4;
     for (int64_t i = (blockIdx.x - 1) * int64_t{kThreads} + threadIdx.x; i < count;
@@ -135,8 +137,8 @@ __global__ void MakeWorkList(AttentionProblem p) {
 absl::Status LaunchWorkList(const AttentionProblem& p, void* stream) {
   const int64_t quads = int64_t{p.rows} * p.heads * p.width / 4;
   const auto blocks = static_cast<unsigned>(1 + min((quads + kThreads - 1) / kThreads, int64_t{1024}));
-  MakeWorkList<<<blocks, kThreads, 0, static_cast<cudaStream_t>(stream)>>>(p);
-  return LaunchStatus("tree_attention_mla work list");
+  return LaunchOverlapped("tree_attention_mla work list", MakeWorkList, {.grid = blocks, .block = kThreads},
+                          stream, p);
 }
 
 }  // namespace arborist::kernels::cuda
