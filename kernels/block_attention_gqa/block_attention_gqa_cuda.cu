@@ -11,6 +11,7 @@
 #include "kernels/block_attention_gqa/gqa_merge.cuh"
 #include "kernels/block_attention_gqa/gqa_tile.cuh"
 #include "kernels/block_attention_gqa/split_layout.h"
+#include "kernels/kernel_overlap/kernel_overlap.cuh"
 
 namespace arborist::kernels::cuda {
 namespace {
@@ -21,17 +22,25 @@ constexpr int64_t kMostShared = 99 * 1024 - 1024;
 
 // One chunk of a tile: into its part, or into `out` where it is the only one.
 template <int kKeys>
-__device__ void AttendChunk(const Params& p, const Tile& tile, const Ranges& ranges, int index, bool only,
+__device__ void AttendChunk(const Params& p, const Tile& tile, Ranges& ranges, int index, bool only,
                             float* total) {
   const Chunk<kKeys> chunk(p, tile, index);
+  const bool first = index == static_cast<int>(blockIdx.x);
   float* part = tile.part(p, index);
   float* memory = Shared();
   float* keys = memory + p.shared.keys;
   float* values = memory + p.shared.values;
+  if (first) {
+    LoadQueries(p, tile, memory);
+  }
   LoadRows(p, tile, chunk, p.args.context_key, p.args.block_key, keys);
   if (values != keys) {
     LoadRows(p, tile, chunk, p.args.context_value, p.args.block_value, values);
   }
+  if (first) {
+    LoadRanges(p, tile, ranges);  // while the others are on their way
+  }
+  values != keys ? WaitForRows<1>() : WaitForRows<0>();
   __syncthreads();
   Score(p, chunk, ranges, memory, keys, memory + p.shared.score);
   __syncthreads();
@@ -39,6 +48,7 @@ __device__ void AttendChunk(const Params& p, const Tile& tile, const Ranges& ran
     LoadRows(p, tile, chunk, p.args.context_value, p.args.block_value, values);
   }
   Exponentiate(p, chunk, memory + p.shared.score, memory + p.shared.weight, only ? nullptr : part, total);
+  WaitForRows<0>();
   __syncthreads();
   Accumulate(p, chunk, memory + p.shared.weight, values, memory + p.shared.sums,
              [&](int q, int c, float sum) {
@@ -53,26 +63,28 @@ __device__ void AttendChunk(const Params& p, const Tile& tile, const Ranges& ran
 
 template <int kKeys>
 __global__ void __launch_bounds__(kThreads) Attend(const __grid_constant__ Params p) {
+  LetNextKernelStart();
+  WaitForKernelBefore();
   __shared__ Ranges ranges;
   __shared__ float total[kTileQueries];
   __shared__ bool last;
   const Tile tile(p);
   const int chunks = (tile.keys(p) + kKeys - 1) / kKeys;
-  if (blockIdx.x < chunks) {
-    LoadQueries(p, tile, Shared());
-    LoadRanges(p, tile, ranges);
-    for (int i = blockIdx.x; i < chunks; i += gridDim.x) {
-      AttendChunk<kKeys>(p, tile, ranges, i, chunks == 1, total);
-    }
+  if (blockIdx.x >= chunks) {
+    return;
+  }
+  for (int i = blockIdx.x; i < chunks; i += gridDim.x) {
+    AttendChunk<kKeys>(p, tile, ranges, i, chunks == 1, total);
   }
   if (chunks == 1) {
     return;
   }
-  __threadfence();
   __syncthreads();
   if (threadIdx.x == 0) {
+    __threadfence();  // for the whole block: the barrier stands before it
     // Wraps to zero at the last arrival: ready for the next call.
-    last = atomicInc(p.arrived + tile.index, gridDim.x - 1) == gridDim.x - 1;
+    const unsigned others = min(gridDim.x, static_cast<unsigned>(chunks)) - 1;
+    last = atomicInc(p.arrived + tile.index, others) == others;
     __threadfence();
   }
   __syncthreads();
@@ -132,8 +144,9 @@ absl::Status Launch(const Params& p, cudaStream_t stream) {
   RETURN_IF_ERROR(CudaStatus(cudaFuncSetAttribute(Attend<kKeys>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                                   static_cast<int>(kMostShared)),
                              "block_attention_gqa"));
-  Attend<kKeys><<<grid, kThreads, static_cast<size_t>(p.shared.floats) * sizeof(float), stream>>>(p);
-  return LaunchStatus("block_attention_gqa");
+  const KernelShape shape{
+      .grid = grid, .block = kThreads, .shared_bytes = static_cast<size_t>(p.shared.floats) * sizeof(float)};
+  return LaunchOverlapped("block_attention_gqa", Attend<kKeys>, shape, stream, p);
 }
 
 }  // namespace

@@ -6,8 +6,33 @@
 namespace arborist::kernels::cuda {
 namespace {
 
-// Queries into shared memory, zeros behind head_dim and behind the last query.
+__device__ void CopyAhead(float* shared, const float* from) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(
+                   static_cast<uint32_t>(__cvta_generic_to_shared(shared))),
+               "l"(from)
+               : "memory");
+}
+// Until what this thread copied ahead is there, but for its latest kPending calls of LoadRows.
+template <int kPending>
+__device__ void WaitForRows() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+}
+
+// Queries on their way into shared memory, zeros behind head_dim and behind the last query. They are there
+// with the rows of the next LoadRows.
 __device__ void LoadQueries(const Params& p, const Tile& tile, float* query) {
+  if (p.dim == p.padded && reinterpret_cast<uintptr_t>(p.args.query.data) % sizeof(float4) == 0) {
+    const int quads = p.dim / 4;
+    for (int i = threadIdx.x; i < kTileQueries * quads; i += kThreads) {
+      const int q = i / quads, c = i % quads * 4;
+      if (q < tile.count) {
+        CopyAhead(query + q * p.padded + c, RowOf(p.args.query, tile.row(p, q), tile.head(p, q)) + c);
+      } else {
+        *reinterpret_cast<float4*>(query + q * p.padded + c) = make_float4(0, 0, 0, 0);
+      }
+    }
+    return;
+  }
   for (int i = threadIdx.x; i < kTileQueries * p.padded; i += kThreads) {
     const int q = i / p.padded, c = i % p.padded;
     query[i] = q < tile.count && c < p.dim ? RowOf(p.args.query, tile.row(p, q), tile.head(p, q))[c] : 0.0f;
@@ -44,7 +69,7 @@ struct Chunk {
   }
 };
 
-// Rows of keys or values into shared memory; zeros behind head_dim.
+// Rows of keys or values on their way into shared memory; zeros behind head_dim.
 template <int kKeys>
 __device__ void LoadRows(const Params& p, const Tile& tile, const Chunk<kKeys>& chunk, const float* context,
                          const View3<const float>& block, float* rows) {
@@ -61,15 +86,15 @@ __device__ void LoadRows(const Params& p, const Tile& tile, const Chunk<kKeys>& 
 #pragma unroll 4
     for (int i = threadIdx.x; i < chunk.count * quads; i += kThreads) {
       const int row = i / quads, c = i % quads * 4;
-      *reinterpret_cast<float4*>(rows + row * p.key_step + c) =
-          *reinterpret_cast<const float4*>((row < split ? first : own) + row * stride + c);
+      CopyAhead(rows + row * p.key_step + c, (row < split ? first : own) + row * stride + c);
     }
-    return;
+  } else {
+    for (int i = threadIdx.x; i < chunk.count * p.padded; i += kThreads) {
+      const int row = i / p.padded, c = i % p.padded;
+      rows[row * p.key_step + c] = c < p.dim ? ((row < split ? first : own) + row * stride)[c] : 0.0f;
+    }
   }
-  for (int i = threadIdx.x; i < chunk.count * p.padded; i += kThreads) {
-    const int row = i / p.padded, c = i % p.padded;
-    rows[row * p.key_step + c] = c < p.dim ? ((row < split ? first : own) + row * stride)[c] : 0.0f;
-  }
+  asm volatile("cp.async.commit_group;" ::: "memory");
 }
 
 // score[q, key] = scale * dot in four running sums, or -inf where the query does not see the key.
