@@ -12,6 +12,7 @@ const KernelSet& CpuKernels() {
       .linear_per_head = cpu::LinearPerHead,
       .rope = cpu::Rope,
       .silu_mul = cpu::SiluMul,
+      .mla_latents = cpu::MlaLatents,
       .kv_append = cpu::KvAppend,
       .kv_compact = cpu::KvCompact,
       .tree_attention_mla = cpu::TreeAttentionMla,

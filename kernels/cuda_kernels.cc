@@ -13,6 +13,7 @@ constexpr KernelSet kExactSet = {
     .linear_per_head = cuda::LinearPerHead,
     .rope = cuda::Rope,
     .silu_mul = cuda::SiluMul,
+    .mla_latents = cuda::MlaLatents,
     .kv_append = cuda::KvAppend,
     .kv_compact = cuda::KvCompact,
     .tree_attention_mla = cuda::TreeAttentionMla,

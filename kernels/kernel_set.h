@@ -9,6 +9,7 @@
 #include "kernels/kv_compact/kv_compact.h"
 #include "kernels/linear/linear.h"
 #include "kernels/linear_per_head/linear_per_head.h"
+#include "kernels/mla_latents/mla_latents.h"
 #include "kernels/moe_experts/moe_experts.h"
 #include "kernels/moe_route/moe_route.h"
 #include "kernels/rms_norm/rms_norm.h"
@@ -38,6 +39,7 @@ struct KernelSet {
   Kernel<LinearPerHeadArgs> linear_per_head;
   Kernel<RopeArgs> rope;
   Kernel<SiluMulArgs> silu_mul;
+  Kernel<MlaLatentsArgs> mla_latents;
   Kernel<KvAppendArgs> kv_append;
   Kernel<KvCompactArgs> kv_compact;
   Kernel<TreeAttentionMlaArgs> tree_attention_mla;

@@ -12,6 +12,7 @@ const KernelSet& ReferenceKernels() {
       .linear_per_head = reference::LinearPerHead,
       .rope = reference::Rope,
       .silu_mul = reference::SiluMul,
+      .mla_latents = reference::MlaLatents,
       .kv_append = reference::KvAppend,
       .kv_compact = reference::KvCompact,
       .tree_attention_mla = reference::TreeAttentionMla,

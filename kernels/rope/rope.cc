@@ -24,6 +24,11 @@ absl::Status ValidateRopeShapes(const RopeArgs& args) {
     return absl::InvalidArgumentError(absl::StrCat("row_stride=", args.row_stride, ", expected at least ",
                                                    (args.heads - 1) * args.head_stride + width));
   }
+  if (args.from != nullptr && args.from_row_stride < (args.heads - 1) * args.from_head_stride + width) {
+    return absl::InvalidArgumentError(absl::StrCat("from_row_stride=", args.from_row_stride,
+                                                   ", expected at least ",
+                                                   (args.heads - 1) * args.from_head_stride + width));
+  }
   return absl::OkStatus();
 }
 

@@ -14,8 +14,11 @@ absl::Status Rope(const RopeArgs& args, StreamView stream) {
   stream.threads->ParallelFor(args.position.size, grain, [&](int64_t begin, int64_t end, int) {
     for (int64_t t = begin; t < end; ++t) {
       for (int64_t h = 0; h < args.heads; ++h) {
-        rotate(args.x + t * args.row_stride + h * args.head_stride, args.cosine.row(args.position[t]),
-               args.sine.row(args.position[t]), args.cosine.columns,
+        float* x = args.x + t * args.row_stride + h * args.head_stride;
+        if (args.from != nullptr) {
+          std::copy_n(RopeSource(args, t, h), 2 * args.cosine.columns, x);
+        }
+        rotate(x, args.cosine.row(args.position[t]), args.sine.row(args.position[t]), args.cosine.columns,
                args.pairing == RopePairing::kInterleaved);
       }
     }

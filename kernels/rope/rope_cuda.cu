@@ -89,6 +89,11 @@ struct RotateHeads {
   __device__ float* Vector(int64_t row, uint32_t item, int i) const {
     return args.x + row * args.row_stride + (int64_t{item / places} * kHeads + i) * args.head_stride;
   }
+  __device__ const float* Source(int64_t row, uint32_t item, int i) const {
+    return args.from == nullptr ? Vector(row, item, i)
+                                : args.from + row * args.from_row_stride +
+                                      (int64_t{item / places} * kHeads + i) * args.from_head_stride;
+  }
   __device__ bool Exists(uint32_t item, int i) const { return item / places * kHeads + i < args.heads; }
 
   __device__ Held Load(int64_t row, uint32_t item) const {
@@ -98,7 +103,7 @@ struct RotateHeads {
 #pragma unroll
     for (int i = 0; i < kHeads; ++i) {
       if (Exists(item, i)) {
-        held.head[i] = Pairs::Load(Vector(row, item, i), args.cosine.columns, place);
+        held.head[i] = Pairs::Load(Source(row, item, i), args.cosine.columns, place);
       }
     }
     held.valid = position >= 0 && position < args.cosine.rows;
@@ -109,13 +114,15 @@ struct RotateHeads {
     return held;
   }
   __device__ void Store(int64_t row, uint32_t item, Held& held) const {
-    if (!held.valid) {
+    if (!held.valid && args.from == nullptr) {
       return;
     }
 #pragma unroll
     for (int i = 0; i < kHeads; ++i) {
       if (Exists(item, i)) {
-        Pairs::Turn(held.head[i], held.cosine, held.sine);
+        if (held.valid) {
+          Pairs::Turn(held.head[i], held.cosine, held.sine);
+        }
         Pairs::Store(Vector(row, item, i), args.cosine.columns, item % places, held.head[i]);
       }
     }
@@ -145,7 +152,8 @@ template <typename Pairs>
 bool Aligns(const RopeArgs& args) {
   return AnglesAlign<typename Pairs::Angles>(args.cosine) && AnglesAlign<typename Pairs::Angles>(args.sine) &&
          reinterpret_cast<uintptr_t>(args.x) % sizeof(float4) == 0 && args.row_stride % 4 == 0 &&
-         (args.heads == 1 || args.head_stride % 4 == 0);
+         (args.heads == 1 || (args.head_stride % 4 == 0 && args.from_head_stride % 4 == 0)) &&
+         reinterpret_cast<uintptr_t>(args.from) % sizeof(float4) == 0 && args.from_row_stride % 4 == 0;
 }
 
 }  // namespace

@@ -73,6 +73,47 @@ TEST_P(RopeCudaTest, EveryShapeHasTheBitsOfTheCpuAndTouchesNothingElse) {
   }
 }
 
+TEST_P(RopeCudaTest, VectorsFromElsewhereHaveTheBitsOfThoseInPlace) {
+  Random random;
+  SCOPED_TRACE(random.seed());
+  for (const int64_t half : {3, 16, 32}) {
+    for (const int64_t heads : {1, 7, 8}) {
+      constexpr int64_t kRows = 9;
+      const int64_t width = 2 * half, stride = heads * (width + 4);
+      Fill(random, half, kRows);
+      position_[3] = -1;
+      position_[5] = kPositions;
+      const std::vector<float> source = random.Normals(kRows * heads * width);
+      const DeviceArray<float> in_place(source), from(source), cosine(cosine_), sine(sine_);
+      const DeviceArray<float> into(std::vector<float>(kRows * stride, -7.0f));
+      const DeviceArray<int32_t> position(position_);
+      RopeArgs args{in_place.data(),
+                    heads * width,
+                    width,
+                    heads,
+                    position.const_view(),
+                    cosine.const_view(kPositions, half),
+                    sine.const_view(kPositions, half),
+                    GetParam()};
+      ASSERT_TRUE(cuda::Rope(args, stream()).ok());
+      args.from = from.data();
+      args.from_row_stride = args.row_stride;
+      args.from_head_stride = args.head_stride;
+      args.x = into.data();
+      args.row_stride = stride;
+      args.head_stride = width + 4;
+      ASSERT_TRUE(cuda::Rope(args, stream()).ok());
+      const std::vector<float> want = in_place.Read(), got = into.Read();
+      for (int64_t v = 0; v < kRows * heads; ++v) {
+        EXPECT_TRUE(SameBits({got.data() + v * (width + 4), static_cast<size_t>(width)},
+                             {want.data() + v * width, static_cast<size_t>(width)}));
+        EXPECT_EQ(got[v * (width + 4) + width], -7.0f) << "the gap stays";
+      }
+      EXPECT_TRUE(SameBits(from.Read(), source));
+    }
+  }
+}
+
 TEST_P(RopeCudaTest, APositionOutsideTheTablesLeavesTheVectorAsItIs) {
   Random random;
   Fill(random, 4, 4);

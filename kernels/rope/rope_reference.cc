@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "common/base/status_macros.h"
 #include "kernels/rope/rope.h"
 
@@ -9,6 +11,9 @@ absl::Status Rope(const RopeArgs& args, StreamView) {
   for (int64_t t = 0; t < args.position.size; ++t) {
     for (int64_t h = 0; h < args.heads; ++h) {
       float* x = args.x + t * args.row_stride + h * args.head_stride;
+      if (args.from != nullptr) {
+        std::copy_n(RopeSource(args, t, h), 2 * half, x);
+      }
       for (int64_t i = 0; i < half; ++i) {
         float& first = args.pairing == RopePairing::kInterleaved ? x[2 * i] : x[i];
         float& second = args.pairing == RopePairing::kInterleaved ? x[2 * i + 1] : x[i + half];

@@ -52,6 +52,18 @@ TEST_P(RopeTest, EveryShapeAgreesWithTheOracleAndHasTheSameBitsEverywhere) {
           args.x = got.data();
           ASSERT_TRUE(cpu::Rope(args, stream).ok());
           EXPECT_TRUE(Close(got, want, 3e-7));  // two roundings
+          RopeArgs apart = args;                // from another place, the same bits
+          std::vector<float> there(x.size(), -7.0f);
+          apart.from = x.data();
+          apart.from_row_stride = row_stride;
+          apart.from_head_stride = head_stride;
+          apart.x = there.data();
+          ASSERT_TRUE(cpu::Rope(apart, stream).ok());
+          for (int64_t v = 0; v < rows * heads; ++v) {
+            const int64_t at = v / heads * row_stride + v % heads * head_stride;
+            EXPECT_TRUE(SameBits({there.data() + at, static_cast<size_t>(2 * half)},
+                                 {got.data() + at, static_cast<size_t>(2 * half)}));
+          }
           first = first.empty() ? got : first;
           EXPECT_TRUE(SameBits(got, first));
         });

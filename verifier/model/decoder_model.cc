@@ -154,13 +154,10 @@ absl::Status DecoderModel::ComputeLogits(const StepBatchView& batch) {
   const View2<float> selected = Scratch::Rows(scratch_.selected, wanted, hidden);
   const View2<float> logits = Scratch::Rows(scratch_.logits, wanted, config_.vocab_size);
   RETURN_IF_ERROR(
-      rank_.kernels.gather_rows({.from = Const(Scratch::Rows(scratch_.residual, batch.rows, hidden)),
+      rank_.kernels.gather_rows({.from = Const(Scratch::Rows(scratch_.normed, batch.rows, hidden)),
                                  .row = {batch.logits_row, wanted},
                                  .into = selected},
                                 rank_.stream));
-  RETURN_IF_ERROR(rank_.kernels.rms_norm(
-      {.x = Const(selected), .weight = weights_.norm, .out = selected, .epsilon = meaning_.layer_epsilon},
-      rank_.stream));
   if (plan_.ranks() == 1) {
     return rank_.kernels.linear({.x = Const(selected), .weight = weights_.head, .out = logits}, rank_.stream);
   }
@@ -190,7 +187,7 @@ absl::StatusOr<ForwardResult> DecoderModel::Forward(const StepBatchView& batch, 
   RETURN_IF_ERROR(Embed(batch));
   for (int layer = 0; layer < config_.layers; ++layer) {
     const View1<const float> next_norm =
-        layer + 1 < config_.layers ? weights_.layers[layer + 1].input_norm : View1<const float>{};
+        layer + 1 < config_.layers ? weights_.layers[layer + 1].input_norm : weights_.norm;
     RETURN_IF_ERROR(ForwardLayer(rank_, weights_.layers[layer], next_norm, batch, planes, layer));
     RETURN_IF_ERROR(KeepTaps(layer, batch.rows));
   }

@@ -68,7 +68,7 @@ void ForEachTensor(ModelWeights& weights, const Visit& visit) {
   visit(weights.norm);
   for (LayerWeights& layer : weights.layers) {
     AttentionWeights& attention = layer.attention;
-    for (WeightView* matrix : {&attention.q_a, &attention.q_nope, &attention.q_pe, &attention.kv_a,
+    for (WeightView* matrix : {&attention.q_a, &attention.kv_a, &attention.q_nope, &attention.q_pe,
                                &attention.w_uk, &attention.w_uv, &attention.o, &layer.router}) {
       visit(*matrix);
     }
@@ -82,6 +82,16 @@ void ForEachTensor(ModelWeights& weights, const Visit& visit) {
       mlp(expert);
     }
   }
+}
+
+// Matrices that were placed one after the other are one matrix, so one product, if there is no gap between
+// them; else rows 0.
+WeightView Joined(const WeightView& first, const WeightView& second) {
+  const auto bytes = static_cast<size_t>(first.rows * first.columns) * ByteSize(first.dtype);
+  const bool together = first.rows > 0 && first.dtype == second.dtype && first.columns == second.columns &&
+                        static_cast<const std::byte*>(first.data) + bytes == second.data;
+  return together ? WeightView{first.data, first.dtype, first.rows + second.rows, first.columns}
+                  : WeightView{};
 }
 
 absl::Status MoveExpertTables(ModelWeights& weights, Device& device) {
@@ -112,6 +122,11 @@ absl::Status MoveToDevice(ModelWeights& weights, Device& device) {
   ASSIGN_OR_RETURN(weights.memory, device.Allocate(static_cast<size_t>(plan.bytes()), "target weights"));
   RETURN_IF_ERROR(plan.CopyAll(weights.memory.As<std::byte>(), device));
   ForEachTensor(weights, [&plan](auto& tensor) { plan.Move(tensor); });
+  for (LayerWeights& layer : weights.layers) {
+    AttentionWeights& attention = layer.attention;
+    attention.q_and_kv_a = Joined(attention.q_a, attention.kv_a);
+    attention.q_b = Joined(attention.q_nope, attention.q_pe);
+  }
   RETURN_IF_ERROR(MoveExpertTables(weights, device));
   RETURN_IF_ERROR(device.Synchronize());
   weights.reader.reset();

@@ -25,8 +25,7 @@ absl::Status ForwardLayer(const RankContext& rank, const LayerWeights& weights, 
   RETURN_IF_ERROR(add_and_norm(weights.post_attention_norm));
   RETURN_IF_ERROR(weights.is_moe ? Moe(rank, weights, batch, Const(normed), layer, update)
                                  : DenseMlp(rank, weights.dense, Const(normed), update));
-  return next_norm.size > 0 ? add_and_norm(next_norm)
-                            : rank.kernels.add_rows({.from = Const(update), .into = residual}, rank.stream);
+  return add_and_norm(next_norm);
 }
 
 }  // namespace arborist::verifier

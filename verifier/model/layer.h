@@ -9,7 +9,7 @@
 namespace arborist::verifier {
 
 // One decoder layer: takes the residual stream of scratch through attention and MLP. scratch.normed is its
-// input norm before, and the norm by next_norm (the next layer's; empty after the last) afterwards.
+// input norm before, and the norm by next_norm (the next layer's, or the last of all) afterwards.
 absl::Status ForwardLayer(const RankContext& rank, const LayerWeights& weights, View1<const float> next_norm,
                           const StepBatchView& batch, KvPlanes& planes, int layer);
 

@@ -1,5 +1,6 @@
 #include "verifier/model/mla_attention.h"
 
+#include "absl/status/statusor.h"
 #include "common/base/status_macros.h"
 
 namespace arborist::verifier {
@@ -7,86 +8,104 @@ namespace {
 
 View1<const int32_t> Positions(const StepBatchView& batch) { return {batch.position, batch.rows}; }
 
-absl::Status Rotate(const RankContext& rank, const StepBatchView& batch, float* first, int64_t row_stride,
-                    int64_t head_stride, int64_t heads) {
-  return rank.kernels.rope({.x = first,
-                            .row_stride = row_stride,
-                            .head_stride = head_stride,
-                            .heads = heads,
-                            .position = Positions(batch),
-                            .cosine = rank.rope.cosine(),
-                            .sine = rank.rope.sine(),
-                            .pairing = rank.meaning.rope_pairing},
-                           rank.stream);
+// What a row is compressed to.
+struct Compressed {
+  View2<float> query;  // [rows, q rank], columns 0 without q_lora
+  View2<float> key;    // [rows, latent + rope]
+};
+
+absl::StatusOr<Compressed> Compress(const RankContext& rank, const AttentionWeights& weights,
+                                    View2<const float> normed) {
+  const int64_t q_rank = rank.config.q_lora_rank, width = rank.config.latent_row();
+  const View2<float> both = Scratch::Rows(rank.scratch.compressed, normed.rows, q_rank + width);
+  const Compressed parts{.query = {both.data, both.rows, q_rank, both.columns},
+                         .key = {both.data + q_rank, both.rows, width, both.columns}};
+  if (weights.q_and_kv_a.rows > 0) {
+    RETURN_IF_ERROR(
+        rank.kernels.linear({.x = normed, .weight = weights.q_and_kv_a, .out = both}, rank.stream));
+    return parts;
+  }
+  RETURN_IF_ERROR(rank.kernels.linear({.x = normed, .weight = weights.kv_a, .out = parts.key}, rank.stream));
+  if (q_rank > 0) {
+    RETURN_IF_ERROR(
+        rank.kernels.linear({.x = normed, .weight = weights.q_a, .out = parts.query}, rank.stream));
+  }
+  return parts;
 }
 
-// Each key row [latent, normed | rope, rotated], once for all heads.
+// Norms the query latent; each key row becomes [latent, normed | rope, rotated], once for all heads, in the
+// cache.
 absl::Status AppendKeys(const RankContext& rank, const AttentionWeights& weights, const StepBatchView& batch,
-                        View2<const float> normed, KvPlanes& planes, int layer) {
-  const int64_t latent = rank.config.kv_lora_rank, width = rank.config.latent_row();
-  const View2<float> kv = Scratch::Rows(rank.scratch.kv, batch.rows, width);
-  RETURN_IF_ERROR(rank.kernels.linear({.x = normed, .weight = weights.kv_a, .out = kv}, rank.stream));
-  const View2<float> compressed{kv.data, kv.rows, latent, width};
-  RETURN_IF_ERROR(rank.kernels.rms_norm({.x = Const(compressed),
-                                         .weight = weights.kv_a_norm,
-                                         .out = compressed,
-                                         .epsilon = rank.meaning.latent_epsilon},
-                                        rank.stream));
-  RETURN_IF_ERROR(Rotate(rank, batch, kv.data + latent, width, width, 1));
-  const bool narrow = planes.shape().latent_type == DType::kBF16;
-  return rank.kernels.kv_append({.rows = kv.data,
-                                 .source_stride_bytes = width * static_cast<int64_t>(sizeof(float)),
-                                 .slot = {batch.write_slot, batch.rows},
-                                 .plane = planes.latent(layer),
-                                 .slots = planes.slots(),
-                                 .row_bytes = planes.plane_row_bytes()[layer],
-                                 .narrow = narrow},
-                                rank.stream);
+                        const Compressed& compressed, KvPlanes& planes, int layer) {
+  return rank.kernels.mla_latents({.query = compressed.query,
+                                   .query_norm = weights.q_a_norm,
+                                   .key = compressed.key,
+                                   .key_norm = weights.kv_a_norm,
+                                   .epsilon = rank.meaning.latent_epsilon,
+                                   .position = Positions(batch),
+                                   .cosine = rank.rope.cosine(),
+                                   .sine = rank.rope.sine(),
+                                   .pairing = rank.meaning.rope_pairing,
+                                   .slot = {batch.write_slot, batch.rows},
+                                   .plane = planes.latent(layer),
+                                   .plane_dtype = planes.shape().latent_type,
+                                   .slots = planes.slots()},
+                                  rank.stream);
+}
+
+// q_nope [rows, H * nope] and q_pe [rows, H * rope], side by side.
+struct QueryParts {
+  View2<float> nope;
+  View2<float> pe;
+};
+
+absl::StatusOr<QueryParts> Expand(const RankContext& rank, const AttentionWeights& weights,
+                                  View2<const float> source) {
+  const int64_t heads = rank.plan.heads().count, nope = heads * rank.config.qk_nope_head_dim,
+                rope = heads * rank.config.qk_rope_head_dim;
+  const View2<float> both = Scratch::Rows(rank.scratch.q_parts, source.rows, nope + rope);
+  const QueryParts parts{.nope = {both.data, both.rows, nope, both.columns},
+                         .pe = {both.data + nope, both.rows, rope, both.columns}};
+  if (weights.q_b.rows > 0) {
+    RETURN_IF_ERROR(rank.kernels.linear({.x = source, .weight = weights.q_b, .out = both}, rank.stream));
+    return parts;
+  }
+  RETURN_IF_ERROR(
+      rank.kernels.linear({.x = source, .weight = weights.q_nope, .out = parts.nope}, rank.stream));
+  RETURN_IF_ERROR(rank.kernels.linear({.x = source, .weight = weights.q_pe, .out = parts.pe}, rank.stream));
+  return parts;
 }
 
 // Each head's query in the space of the key rows: [W_UK^T q_nope | q_pe, rotated].
 absl::Status MakeQueries(const RankContext& rank, const AttentionWeights& weights, const StepBatchView& batch,
-                         View2<const float> normed) {
+                         View2<const float> source) {
   const int64_t latent = rank.config.kv_lora_rank, width = rank.config.latent_row();
-  const int64_t nope = rank.config.qk_nope_head_dim, heads = rank.plan.heads().count;
-  View2<const float> source = normed;
-  if (rank.config.q_lora_rank > 0) {
-    const View2<float> q_latent = Scratch::Rows(rank.scratch.q_latent, batch.rows, rank.config.q_lora_rank);
-    RETURN_IF_ERROR(rank.kernels.linear({.x = normed, .weight = weights.q_a, .out = q_latent}, rank.stream));
-    RETURN_IF_ERROR(rank.kernels.rms_norm({.x = Const(q_latent),
-                                           .weight = weights.q_a_norm,
-                                           .out = q_latent,
-                                           .epsilon = rank.meaning.latent_epsilon},
-                                          rank.stream));
-    source = Const(q_latent);
-  }
-  const View2<float> q_nope = Scratch::Rows(rank.scratch.q_nope, batch.rows, heads * nope);
-  RETURN_IF_ERROR(rank.kernels.linear({.x = source, .weight = weights.q_nope, .out = q_nope}, rank.stream));
+  const int64_t heads = rank.plan.heads().count;
   float* query = rank.scratch.query;
-  RETURN_IF_ERROR(rank.kernels.linear_per_head({.x = q_nope.data,
-                                                .x_row_stride = heads * nope,
-                                                .x_head_stride = nope,
-                                                .weight = weights.w_uk,
-                                                .out = query,
-                                                .out_row_stride = heads * width,
-                                                .out_head_stride = width,
-                                                .tokens = batch.rows,
-                                                .heads = heads,
-                                                .outputs = latent},
-                                               rank.stream));
-  // All heads read the same input, so q_pe lands in its place without a copy.
-  RETURN_IF_ERROR(rank.kernels.linear_per_head({.x = source.data,
-                                                .x_row_stride = source.row_stride,
-                                                .x_head_stride = 0,
-                                                .weight = weights.q_pe,
-                                                .out = query + latent,
-                                                .out_row_stride = heads * width,
-                                                .out_head_stride = width,
-                                                .tokens = batch.rows,
-                                                .heads = heads,
-                                                .outputs = rank.config.qk_rope_head_dim},
-                                               rank.stream));
-  return Rotate(rank, batch, query + latent, heads * width, width, heads);
+  ASSIGN_OR_RETURN(const QueryParts parts, Expand(rank, weights, source));
+  RETURN_IF_ERROR(rank.kernels.rope({.x = query + latent,
+                                     .row_stride = heads * width,
+                                     .head_stride = width,
+                                     .heads = heads,
+                                     .position = Positions(batch),
+                                     .cosine = rank.rope.cosine(),
+                                     .sine = rank.rope.sine(),
+                                     .pairing = rank.meaning.rope_pairing,
+                                     .from = parts.pe.data,
+                                     .from_row_stride = parts.pe.row_stride,
+                                     .from_head_stride = rank.config.qk_rope_head_dim},
+                                    rank.stream));
+  return rank.kernels.linear_per_head({.x = parts.nope.data,
+                                       .x_row_stride = parts.nope.row_stride,
+                                       .x_head_stride = rank.config.qk_nope_head_dim,
+                                       .weight = weights.w_uk,
+                                       .out = query,
+                                       .out_row_stride = heads * width,
+                                       .out_head_stride = width,
+                                       .tokens = batch.rows,
+                                       .heads = heads,
+                                       .outputs = latent},
+                                      rank.stream);
 }
 
 absl::Status Attend(const RankContext& rank, const StepBatchView& batch, KvPlanes& planes, int layer) {
@@ -142,8 +161,10 @@ absl::Status Project(const RankContext& rank, const AttentionWeights& weights, c
 absl::Status MlaAttention(const RankContext& rank, const AttentionWeights& weights,
                           const StepBatchView& batch, View2<const float> normed, KvPlanes& planes, int layer,
                           View2<float> out) {
-  RETURN_IF_ERROR(AppendKeys(rank, weights, batch, normed, planes, layer));
-  RETURN_IF_ERROR(MakeQueries(rank, weights, batch, normed));
+  ASSIGN_OR_RETURN(const Compressed compressed, Compress(rank, weights, normed));
+  RETURN_IF_ERROR(AppendKeys(rank, weights, batch, compressed, planes, layer));
+  RETURN_IF_ERROR(
+      MakeQueries(rank, weights, batch, compressed.query.columns > 0 ? Const(compressed.query) : normed));
   RETURN_IF_ERROR(Attend(rank, batch, planes, layer));
   return Project(rank, weights, batch, out);
 }

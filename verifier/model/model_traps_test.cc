@@ -12,28 +12,29 @@
 namespace arborist::verifier {
 namespace {
 
+using kernels::AddRmsNormArgs;
 using kernels::CpuKernels;
 using kernels::KernelSet;
+using kernels::MlaLatentsArgs;
 using kernels::MoeExpertsArgs;
 using kernels::MoeRouteArgs;
-using kernels::RmsNormArgs;
-using kernels::RopeArgs;
 
 constexpr double kNoticed = 1e-3;  // ten times the tolerance of model_golden_test
 
 // Of the run under test: kernels are plain functions.
 float routed_scaling = 1;
-int64_t hidden_size = 0;
+int norms_left = 0;  // that follow a sum
 int moe_layers_seen = 0;
 
-absl::Status RopeThatNormsTheKey(const RopeArgs& args, StreamView stream) {
-  const int64_t dim = 2 * args.cosine.columns;
-  for (int64_t t = 0; args.heads == 1 && t < args.position.size; ++t) {
-    float* key = args.x + t * args.row_stride;
+absl::Status LatentsThatNormTheRotatedPart(const MlaLatentsArgs& args, StreamView stream) {
+  const int64_t latent = args.key_norm.size;
+  for (int64_t t = 0; t < args.key.rows; ++t) {
+    float* key = args.key.row(t) + latent;
+    const int64_t dim = args.key.columns - latent;
     const float square = std::inner_product(key, key + dim, key, 0.0f) / static_cast<float>(dim);
     std::for_each(key, key + dim, [&](float& value) { value /= std::sqrt(square + 1e-6f); });
   }
-  return CpuKernels().rope(args, stream);
+  return CpuKernels().mla_latents(args, stream);
 }
 
 float Sigmoid(float x) { return 1 / (1 + std::exp(-x)); }
@@ -121,12 +122,14 @@ absl::Status ExpertsWithTheSharedOneScaled(const MoeExpertsArgs& args, StreamVie
   return status;
 }
 
-// The final norm is the only one of the hidden size that works in place.
-absl::Status NormButNotTheFinalOne(const RmsNormArgs& args, StreamView stream) {
-  if (args.x.data == args.out.data && args.x.columns == hidden_size) {
-    return absl::OkStatus();
+absl::Status NormButNotTheFinalOne(const AddRmsNormArgs& args, StreamView stream) {
+  const absl::Status status = CpuKernels().add_rms_norm(args, stream);
+  if (--norms_left == 0) {
+    for (int64_t t = 0; t < args.into.rows; ++t) {
+      std::copy_n(args.into.row(t), args.into.columns, args.out.row(t));
+    }
   }
-  return CpuKernels().rms_norm(args, stream);
+  return status;
 }
 
 struct Trap {
@@ -170,7 +173,8 @@ std::vector<Trap> Traps() {
        {"kimi_small_latents"},
        nullptr,
        [](Interpretation& m, const ModelConfig&) { m.layer_epsilon = 1e-6f; }},
-      {"k_pe_normed", kAll, nullptr, nullptr, [](KernelSet& k) { k.rope = RopeThatNormsTheKey; }},
+      {"k_pe_normed", kAll, nullptr, nullptr,
+       [](KernelSet& k) { k.mla_latents = LatentsThatNormTheRotatedPart; }},
       {"bias_in_weights", kSigmoid, nullptr, nullptr,
        [](KernelSet& k) { k.moe_route = RouteWithBiasInTheWeights; }},
       {"bias_ignored", kSigmoid, nullptr,
@@ -208,7 +212,7 @@ std::vector<Trap> Traps() {
        [](KernelSet& k) { k.moe_route = RouteNothingInTheFirstLayer; }},
       {"head_tied", kUntied, [](ModelConfig& c) { c.tie_word_embeddings = true; }},
       {"final_norm_missing", kAll, nullptr, nullptr,
-       [](KernelSet& k) { k.rms_norm = NormButNotTheFinalOne; }},
+       [](KernelSet& k) { k.add_rms_norm = NormButNotTheFinalOne; }},
   };
 }
 
@@ -228,7 +232,7 @@ TEST_P(ModelTrap, MovesTheLogitsTenTimesFurtherThanTheTolerance) {
                                                  .alter_meaning = trap.meaning});
     ASSERT_TRUE(harness.ok()) << harness.status();
     routed_scaling = (*harness)->config().routed_scaling_factor;
-    hidden_size = (*harness)->config().hidden_size;
+    norms_left = 2 * static_cast<int>((*harness)->config().layers);
     moe_layers_seen = 0;
     const auto output = (*harness)->Run(golden.tokens, static_cast<int>(golden.tokens.size()));
     ASSERT_TRUE(output.ok()) << target << ": " << output.status();

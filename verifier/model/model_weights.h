@@ -21,10 +21,12 @@ struct AttentionWeights {
   WeightView q_a;                // [q rank, hidden], rows 0 without q_lora
   WeightView q_nope;             // [H * nope, q rank or hidden]: q_b_proj or q_proj, its rows sorted into two
   WeightView q_pe;               // [H * rope, q rank or hidden]
-  WeightView kv_a;               // [latent + rope, hidden]
-  WeightView w_uk;               // [H * latent, nope]: a head's W_UK transposed
-  WeightView w_uv;               // [H * v, latent]
-  WeightView o;                  // [hidden, H * v]
+  WeightView q_b;         // q_nope and q_pe as one matrix where they lie together (on a GPU), else rows 0
+  WeightView kv_a;        // [latent + rope, hidden]
+  WeightView q_and_kv_a;  // q_a and kv_a as one matrix where they lie together (on a GPU), else rows 0
+  WeightView w_uk;        // [H * latent, nope]: a head's W_UK transposed
+  WeightView w_uv;        // [H * v, latent]
+  WeightView o;           // [hidden, H * v]
 };
 
 struct LayerWeights {

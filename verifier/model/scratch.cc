@@ -69,10 +69,9 @@ absl::StatusOr<Scratch> Scratch::Create(const ModelConfig& config, const ShardPl
   pieces.Add(&scratch.residual, rows * hidden);
   pieces.Add(&scratch.normed, rows * hidden);
   pieces.Add(&scratch.update, rows * hidden);
-  pieces.Add(&scratch.q_latent, rows * config.q_lora_rank);
-  pieces.Add(&scratch.q_nope, rows * heads * config.qk_nope_head_dim);
+  pieces.Add(&scratch.compressed, rows * (config.q_lora_rank + config.latent_row()));
+  pieces.Add(&scratch.q_parts, rows * heads * (config.qk_nope_head_dim + config.qk_rope_head_dim));
   pieces.Add(&scratch.query, rows * heads * config.latent_row());
-  pieces.Add(&scratch.kv, rows * config.latent_row());
   pieces.Add(&scratch.attended, rows * heads * config.kv_lora_rank);
   pieces.Add(&scratch.values, rows * heads * config.v_head_dim);
   pieces.Add(&scratch.gate, rows * dense_width);

@@ -34,10 +34,9 @@ class Scratch {
   float* residual = nullptr;      // [rows, hidden]
   float* normed = nullptr;        // [rows, hidden]
   float* update = nullptr;        // [rows, hidden] what attention or MLP adds
-  float* q_latent = nullptr;      // [rows, q rank]
-  float* q_nope = nullptr;        // [rows, H * nope]
+  float* compressed = nullptr;    // [rows, q rank + latent + rope]
+  float* q_parts = nullptr;       // [rows, H * nope, then H * rope]
   float* query = nullptr;         // [rows, H, latent + rope]
-  float* kv = nullptr;            // [rows, latent + rope]
   float* attended = nullptr;      // [rows, H, latent]
   float* values = nullptr;        // [rows, H * v]
   float* gate = nullptr;          // [rows, dense width]
