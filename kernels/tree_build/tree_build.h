@@ -14,8 +14,8 @@ namespace arborist::kernels {
 // its first child (score + lp[depth+1][0]); doubles, in that order of operations. Equal scores:
 // lexicographically smaller rank path first, then the lower token id. Node scores are the double sums rounded
 // to float, then capped at the score of the node before (a sibling's double may exceed its elder's by the
-// rounding of that subtraction) and kept finite, so the list is always non-increasing. The tree is smaller
-// than budget + 1 only when candidates run out. A chain is the same call with k = 1.
+// rounding of that subtraction) and kept finite (a zero is +0), so the list is always non-increasing. The
+// tree is smaller than budget + 1 only when candidates run out. A chain is the same call with k = 1.
 inline constexpr int kTreeBuildMaxBudget = 255;
 inline constexpr int kTreeBuildMaxDepth = 63;
 inline constexpr int kTreeBuildMaxK = 64;

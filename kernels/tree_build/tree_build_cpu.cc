@@ -44,7 +44,7 @@ class Builder {
     args_.out_parent[node] = entry.parent;
     const double lowest = std::numeric_limits<float>::lowest();
     args_.out_score[node] =
-        std::min(static_cast<float>(std::max(entry.score, lowest)), args_.out_score[node - 1]);
+        std::min(static_cast<float>(std::max(entry.score, lowest)), args_.out_score[node - 1]) + 0.0f;
     if (entry.rank + 1 < args_.k) {
       const float* log_prob = args_.log_prob.row(depth);
       const double own = log_prob[entry.rank];

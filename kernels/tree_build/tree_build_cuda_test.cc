@@ -39,7 +39,8 @@ struct Built {
 };
 
 // kind 0: a softmax's tail; 1: coarse steps, so that many scores tie; 2: nearly all equal; 3: magnitudes far
-// apart, so that sums round and leave the float range; 4: all zero.
+// apart, so that sums round and leave the float range; 4: all zero; 5: so close that only the last bits
+// differ.
 std::vector<float> RandomRow(Random& random, int64_t k, int kind) {
   std::vector<float> row(static_cast<size_t>(k));
   for (float& value : row) {
@@ -48,7 +49,8 @@ std::vector<float> RandomRow(Random& random, int64_t k, int kind) {
             : kind == 1 ? -std::round(x)
             : kind == 2 ? (random.Uniform(0, 20) == 0 ? -1e30f : -1.0f)
             : kind == 3 ? -std::pow(10.0f, static_cast<float>(random.Uniform(-40, 38)))
-                        : 0.0f;
+            : kind == 4 ? 0.0f
+                        : -0.5f - 1e-6f * x;
   }
   std::sort(row.begin(), row.end(), std::greater<>());
   return row;
@@ -169,6 +171,25 @@ TEST_F(TreeBuildCudaTest, TiesEverywhereAreOrderedByThePathOfRanks) {
       const Built got = OnDevice(batch);
       for (int64_t stream = 0; stream < batch.streams(); ++stream) {
         ExpectEqualTree(batch, got, want, stream);
+      }
+    }
+  }
+}
+
+TEST_F(TreeBuildCudaTest, ManyStreamsOfEveryKindAreTheHostsBitForBit) {
+  Random random;
+  SCOPED_TRACE(random.seed());
+  for (int kind = 0; kind <= 5; ++kind) {
+    for (const int64_t budget : {31, 64, 127, 255}) {
+      const Batch batch = RandomBatch(random, 64, kind % 2 == 0 ? 15 : 7, 64, budget, kind);
+      const Built want = OnHost(batch);
+      const Built got = OnDevice(batch);
+      for (int64_t stream = 0; stream < batch.streams(); ++stream) {
+        SCOPED_TRACE(::testing::Message() << "kind " << kind << " budget " << budget);
+        ExpectEqualTree(batch, got, want, stream);
+        if (HasFatalFailure()) {
+          return;
+        }
       }
     }
   }

@@ -70,7 +70,8 @@ void BuildOne(const StreamCandidates& args) {
     args.out_token[i + 1] = args.token.row(static_cast<int64_t>(parent.size()))[rank];
     args.out_parent[i + 1] = NodeOf(all, parent);
     const double lowest = std::numeric_limits<float>::lowest();
-    args.out_score[i + 1] = std::min(static_cast<float>(std::max(all[i].score, lowest)), args.out_score[i]);
+    args.out_score[i + 1] =
+        std::min(static_cast<float>(std::max(all[i].score, lowest)), args.out_score[i]) + 0.0f;
   }
   *args.out_nodes = static_cast<int32_t>(all.size()) + 1;
 }
