@@ -5,14 +5,16 @@
 #include <cstdint>
 
 #include "kernels/exact_math/exact_scalar.h"
+#include "kernels/kernel_overlap/kernel_overlap.cuh"
 #include "kernels/sample_target/sample_launch.cuh"
 
 namespace arborist::kernels::cuda {
 
-// A mass in three parts that 32-bit sums over a part of a row hold.
+// A mass in three parts of at most 14 bits, which 32-bit sums over a part of a row hold.
+static_assert(kSampleMostPart <= int64_t{1} << 18);
 struct PartBins {
-  uint32_t count[kSampleBins];
-  uint32_t mass[3][kSampleBins];
+  uint32_t count[kListedBins];
+  uint32_t mass[3][kListedBins];
 };
 
 union PartMemory {
@@ -23,47 +25,55 @@ union PartMemory {
 // Calls visit(logit, id) for the part's ids that this block's threads read. Every thread makes the same
 // number of calls; ids beyond the row come as -1.
 template <typename Visit>
-__device__ inline void ForEachOfPart(const CutRow& row, int32_t part, const Visit& visit) {
-  constexpr int kEach = static_cast<int>(kSamplePart / kReadThreads);
-  const int64_t first = part * kSamplePart + static_cast<int64_t>(threadIdx.x);
+__device__ inline void ForEachOfPart(const SampleLaunch& launch, const CutRow& row, int32_t part,
+                                     const Visit& visit) {
+  const auto vocabulary = static_cast<int32_t>(row.vocabulary);
+  const int32_t begin = part * launch.part_ids;
+  const int32_t end = min(begin + launch.part_ids, vocabulary);
 #pragma unroll 1
-  for (int begin = 0; begin < kEach; begin += 8) {
+  for (int32_t first = begin; first < end; first += 8 * kReadThreads) {
     float logit[8];
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
-      const int64_t id = first + (begin + i) * kReadThreads;
-      logit[i] = id < row.vocabulary ? row.logits[id] : MinusInfinity();
+      const int32_t id = first + i * kReadThreads + static_cast<int32_t>(threadIdx.x);
+      logit[i] = id < end ? row.logits[id] : MinusInfinity();
     }
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
-      const int64_t id = first + (begin + i) * kReadThreads;
-      visit(logit[i], id < row.vocabulary ? static_cast<int32_t>(id) : -1);
+      const int32_t id = first + i * kReadThreads + static_cast<int32_t>(threadIdx.x);
+      visit(logit[i], id < end ? id : -1);
     }
   }
 }
 
-// Calls work(row, part) for each part of each truncated row that falls to this block. Whether rows are
-// truncated is looked up for many at once: where none is, a launch costs little more than its start.
+// Calls work(row, part) for each part of each truncated row that falls to this block, when the launch before
+// has ended. Whether rows are truncated is looked up before, for many at once: where none is, a launch costs
+// little more than its start.
 template <typename Work>
 __device__ void ForEachPart(const SampleLaunch& launch, const Work& work) {
   __shared__ bool truncated[kReadThreads];
-  const int64_t rows = launch.args.logits.rows;
-  for (int64_t base = 0; base < rows; base += kReadThreads) {
-    const int64_t own = base + static_cast<int64_t>(threadIdx.x);
+  const auto rows = static_cast<int32_t>(launch.args.logits.rows);
+  for (int32_t base = 0; base < rows; base += kReadThreads) {
+    const int32_t own = base + static_cast<int32_t>(threadIdx.x);
     truncated[threadIdx.x] =
         own < rows && IsTruncated(ParamsOf(launch.args, own), launch.args.logits.columns);
     __syncthreads();
-    const int64_t items = min(rows - base, int64_t{kReadThreads}) * launch.parts;
-    for (int64_t item = blockIdx.x; item < items; item += gridDim.x) {
+    if (base == 0) {
+      WaitForKernelBefore();
+    }
+    const int32_t items = min(rows - base, kReadThreads) * launch.parts;
+    for (auto item = static_cast<int32_t>(blockIdx.x); item < items;
+         item += static_cast<int32_t>(gridDim.x)) {
       if (truncated[item / launch.parts]) {
-        work(base + item / launch.parts, static_cast<int32_t>(item % launch.parts));
+        work(base + item / launch.parts, item % launch.parts);
       }
     }
     __syncthreads();
   }
 }
 
-// The bins of a part. The last block to finish a row says how far its list goes.
+// The bins of a part, all that lies deeper than the listed ones in one. The last block to finish a row says
+// how far its list goes.
 __device__ inline void FillPartBins(const SampleLaunch& launch, int64_t at, int32_t part, PartMemory& memory,
                                     BlockReduceMemory& reduce, bool& is_last) {
   const SamplingParams* params = ParamsOf(launch.args, at);
@@ -73,21 +83,27 @@ __device__ inline void FillPartBins(const SampleLaunch& launch, int64_t at, int3
   }
   const CutRow row = RowOf(launch, *params, at, peak.max);
   __syncthreads();
-  for (int i = static_cast<int>(threadIdx.x); i < kSampleBins; i += kReadThreads) {
+  for (int i = static_cast<int>(threadIdx.x); i < kListedBins; i += kReadThreads) {
     memory.bins.count[i] = 0;
     for (int j = 0; j < 3; ++j) {
       memory.bins.mass[j][i] = 0;
     }
   }
   __syncthreads();
-  ForEachOfPart(row, part, [&](float logit, int32_t id) {
+  BinTotals rest = {0, 0};
+  ForEachOfPart(launch, row, part, [&](float logit, int32_t id) {
     const float scaled = row.Scaled(logit);
     const int32_t bin = id < 0 ? -1 : row.Bin(scaled);
     if (bin < 0) {
       return;
     }
-    atomicAdd(&memory.bins.count[bin], 1u);
     const uint64_t mass = Mass(ExpInline(scaled));
+    if (bin >= kListedBins) {
+      ++rest.count;
+      rest.mass += mass;
+      return;
+    }
+    atomicAdd(&memory.bins.count[bin], 1u);
     const uint32_t parts[3] = {static_cast<uint32_t>(mass) & 0x3fffu,
                                static_cast<uint32_t>(mass >> 14) & 0x1fffu,
                                static_cast<uint32_t>(mass >> 27)};
@@ -97,18 +113,24 @@ __device__ inline void FillPartBins(const SampleLaunch& launch, int64_t at, int3
       }
     }
   });
+  rest = {BlockSum(reduce, rest.count), BlockSum(reduce, rest.mass)};
   __syncthreads();
   SampleRowCut* cut = launch.cuts + at;
-  for (int i = static_cast<int>(threadIdx.x); i < kSampleBins; i += kReadThreads) {
-    if (memory.bins.count[i] == 0) {
-      continue;
+  const auto add = [&](int bin, uint32_t count, uint64_t mass) {
+    atomicAdd(&cut->count[bin], count);
+    atomicAdd(reinterpret_cast<unsigned long long*>(&cut->mass[bin]), static_cast<unsigned long long>(mass));
+  };
+  for (int i = static_cast<int>(threadIdx.x); i < kListedBins; i += kReadThreads) {
+    if (memory.bins.count[i] != 0) {
+      uint64_t mass = 0;
+      for (int j = 0; j < 3; ++j) {
+        mass += uint64_t{memory.bins.mass[j][i]} << (j == 0 ? 0 : j == 1 ? 14 : 27);
+      }
+      add(i, memory.bins.count[i], mass);
     }
-    uint64_t mass = 0;
-    for (int j = 0; j < 3; ++j) {
-      mass += uint64_t{memory.bins.mass[j][i]} << (j == 0 ? 0 : j == 1 ? 14 : 27);
-    }
-    atomicAdd(&cut->count[i], memory.bins.count[i]);
-    atomicAdd(reinterpret_cast<unsigned long long*>(&cut->mass[i]), static_cast<unsigned long long>(mass));
+  }
+  if (threadIdx.x == 0 && rest.count > 0) {
+    add(kRestBin, static_cast<uint32_t>(rest.count), rest.mass);
   }
   __threadfence();
   __syncthreads();
@@ -132,6 +154,7 @@ static __global__ void __launch_bounds__(kReadThreads) FillRowBins(SampleLaunch 
   __shared__ BlockReduceMemory reduce;
   __shared__ bool is_last;
   PartMemory& memory = *reinterpret_cast<PartMemory*>(shared);
+  LetNextKernelStart();
   ForEachPart(launch,
               [&](int64_t at, int32_t part) { FillPartBins(launch, at, part, memory, reduce, is_last); });
 }
@@ -147,9 +170,15 @@ __device__ inline void ListPart(const SampleLaunch& launch, int64_t at, int32_t 
   }
   const CutRow row = RowOf(launch, *params, at, peak.max);
   const int32_t last_bin = cut->last_bin;
-  ForEachOfPart(row, part, [&](float logit, int32_t id) {
-    const int32_t bin = id < 0 ? -1 : row.Bin(row.Scaled(logit));
-    const bool listed = bin >= 0 && bin <= last_bin;
+  // Most ids lie so deep that a product tells, with room for what the reciprocal is off.
+  const float reciprocal = 1.0f / row.temperature;
+  const float deepest = -1.001f * (static_cast<float>(last_bin) + 2.0f) / kBinsAUnit;
+  ForEachOfPart(launch, row, part, [&](float logit, int32_t id) {
+    bool listed = id >= 0 && !((logit - row.max) * reciprocal < deepest);
+    if (listed) {
+      const int32_t bin = row.Bin(row.Scaled(logit));
+      listed = bin >= 0 && bin <= last_bin;
+    }
     const unsigned others = __ballot_sync(kAllLanes, listed);
     if (others == 0) {
       return;
@@ -167,6 +196,7 @@ __device__ inline void ListPart(const SampleLaunch& launch, int64_t at, int32_t 
 
 static __global__ void __launch_bounds__(kReadThreads) ListRows(SampleLaunch launch) {
   __shared__ BlockReduceMemory reduce;
+  LetNextKernelStart();
   ForEachPart(launch, [&](int64_t at, int32_t part) { ListPart(launch, at, part, reduce); });
 }
 

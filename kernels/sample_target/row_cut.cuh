@@ -21,7 +21,11 @@ inline constexpr int kCutBins = kSampleBins;
 inline constexpr float kBinsAUnit = 64.0f;
 inline constexpr int kCutList = 2048;
 inline constexpr int kCutShortList = 512;
-static_assert(kLive * kBinsAUnit < kCutBins && kLive > kGumbelMax + 3.2f);
+// Bins up to here may be listed; a launch that lists puts all deeper ids into one bin. Together they are at
+// most vocabulary / 10^6 of the largest id's mass, so the thresholds of usual requests lie before them.
+inline constexpr int kListedBins = 14 * 64;
+inline constexpr int kRestBin = kCutBins - 1;
+static_assert(kLive * kBinsAUnit < kRestBin && kLive > kGumbelMax + 3.2f);
 
 struct CutMemory {
   uint32_t count[kCutBins];
@@ -319,25 +323,24 @@ __device__ inline uint64_t CutOfRow(CutMemory& memory, const CutRow& row, const 
   return cut;
 }
 
-// The last bin of which top-k, top-p or min-p may keep anything, from the bins of the whole row; -1 when the
-// bins up to there hold too many ids to list.
+// The last bin whose ids must be listed, from the bins of the whole row: that of the top-k threshold, whose
+// own ids say how much mass top-k leaves to top-p; else that of top-p, else the last one that min-p may keep.
+// -1 when the bins up to there hold too many ids to list, or lie too deep.
 __device__ inline int32_t LastBin(CutMemory& memory, const SamplingParams& params) {
-  int32_t last = kCutBins - 1;
-  BinTotals live = SumBins(memory);
+  int32_t last = kRestBin;
+  const BinTotals live = SumBins(memory);
   if (params.top_k > 0 && static_cast<uint64_t>(params.top_k) < live.count) {
     FindBin(memory, Measure::kCount, static_cast<uint64_t>(params.top_k));
     last = memory.bin;
-    live.mass = memory.mass_before + memory.mass[last];  // at least what top-k leaves
-    __syncthreads();
-  }
-  if (params.top_p < 1) {
+  } else if (params.top_p < 1) {
     FindBin(memory, Measure::kMass, NeededMass(live.mass, params.top_p));
-    last = min(last, memory.bin);
-  }
-  if (last == kCutBins - 1 && params.min_p > 0) {
-    // Alone, since the other thresholds must lie in the list. One bin more than the logarithm says is far
-    // more than it is off.
+    last = memory.bin;
+  } else if (params.min_p > 0) {
+    // One bin more than the logarithm says is far more than it is off.
     last = static_cast<int32_t>(min(-__logf(params.min_p), kLive) * kBinsAUnit) + 1;
+  }
+  if (last >= kListedBins) {
+    return -1;
   }
   uint64_t own = 0;
   for (int i = static_cast<int>(threadIdx.x); i <= last; i += static_cast<int>(blockDim.x)) {

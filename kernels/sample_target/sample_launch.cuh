@@ -22,6 +22,7 @@ struct SampleLaunch {
   SampleChunkResult* results;  // [rows, chunks]
   int32_t chunks;              // of a row
   int32_t parts;               // of a row
+  int32_t part_ids;
 };
 
 __device__ inline const SamplingParams* ParamsOf(const SampleTargetArgs& args, int64_t row) {

@@ -7,6 +7,7 @@
 #include "common/base/status_macros.h"
 #include "common/device/cuda_status.h"
 #include "kernels/exact_math/exact_scalar.h"
+#include "kernels/kernel_overlap/kernel_overlap.cuh"
 #include "kernels/sample_target/list_rows.cuh"
 #include "kernels/sample_target/read_chunks.cuh"
 #include "kernels/sample_target/row_cut.cuh"
@@ -20,8 +21,6 @@ namespace arborist::kernels::cuda {
 namespace {
 
 constexpr int kChooseThreads = 512;
-// Blocks of the launches about truncated rows: a few for each processor. No result depends on it.
-constexpr int64_t kMostPartBlocks = 640;
 
 struct ChooseMemory {
   CutMemory cut;
@@ -101,6 +100,7 @@ __global__ void __launch_bounds__(kChooseThreads) Choose(SampleLaunch launch) {
   const SampleTargetArgs& args = launch.args;
   const int64_t at = blockIdx.x;
   const SamplingParams* params = ParamsOf(args, at);
+  WaitForKernelBefore();
   const SampleChunkResult* results = launch.results + at * launch.chunks;
   RowPeak peak = {0, 0, false};
   if (params != nullptr) {
@@ -131,7 +131,8 @@ __global__ void __launch_bounds__(kChooseThreads) Choose(SampleLaunch launch) {
   if (with_log_prob) {
     const float log_sum = LogSum(memory, peak.max, results, launch.chunks);
     if (threadIdx.x == 0) {
-      args.log_prob[at] = (row.logits[chosen] - peak.max) - log_sum;
+      const float below = params->temperature > 0 ? row.logits[chosen] - peak.max : 0.0f;
+      args.log_prob[at] = below - log_sum;
     }
   }
   if (threadIdx.x == 0) {
@@ -154,25 +155,44 @@ absl::Status SampleTarget(const SampleTargetArgs& args, StreamView stream) {
   if (args.scratch.size < static_cast<int64_t>(SampleTargetCudaScratchBytes(rows, args.logits.columns))) {
     return absl::InvalidArgumentError("sample_target: scratch is too small for these rows on CUDA");
   }
+  const int64_t part_ids = SamplePartIds(rows, args.logits.columns);
   auto* cuts = reinterpret_cast<SampleRowCut*>(args.scratch.data);
   const SampleLaunch launch = {.args = args,
                                .cuts = cuts,
                                .results = reinterpret_cast<SampleChunkResult*>(cuts + rows),
                                .chunks = static_cast<int32_t>(CeilDiv(args.logits.columns, kSampleChunk)),
-                               .parts = static_cast<int32_t>(CeilDiv(args.logits.columns, kSamplePart))};
+                               .parts = static_cast<int32_t>(CeilDiv(args.logits.columns, part_ids)),
+                               .part_ids = static_cast<int32_t>(part_ids)};
   const auto cuda_stream = static_cast<cudaStream_t>(stream.cuda_stream);
+  // One division of the processors' memory for all launches: changing it makes them wait for each other.
+  for (const auto kernel : {ReadChunks, FillRowBins, ListRows, Choose}) {
+    RETURN_IF_ERROR(CudaStatus(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
+                                                    cudaSharedmemCarveoutMaxShared),
+                               "sample_target"));
+  }
   RETURN_IF_ERROR(CudaStatus(cudaFuncSetAttribute(FillRowBins, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                                   static_cast<int>(sizeof(PartMemory))),
                              "sample_target"));
   RETURN_IF_ERROR(CudaStatus(cudaFuncSetAttribute(Choose, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                                   static_cast<int>(sizeof(ChooseMemory))),
                              "sample_target"));
-  const auto row_parts = static_cast<unsigned>(std::min(rows * launch.parts, kMostPartBlocks));
-  ReadChunks<<<static_cast<unsigned>(rows * launch.chunks), kReadThreads, 0, cuda_stream>>>(launch);
-  FillRowBins<<<row_parts, kReadThreads, sizeof(PartMemory), cuda_stream>>>(launch);
-  ListRows<<<row_parts, kReadThreads, 0, cuda_stream>>>(launch);
-  Choose<<<static_cast<unsigned>(rows), kChooseThreads, sizeof(ChooseMemory), cuda_stream>>>(launch);
-  return LaunchStatus("sample_target");
+  const auto row_parts = static_cast<unsigned>(std::min(rows * launch.parts, kSamplePartBlocks));
+  RETURN_IF_ERROR(LaunchOverlapped(
+      "sample_target: logits", ReadChunks,
+      {.grid = dim3(static_cast<unsigned>(rows * launch.chunks)), .block = dim3(kReadThreads)}, cuda_stream,
+      launch));
+  RETURN_IF_ERROR(LaunchOverlapped(
+      "sample_target: bins", FillRowBins,
+      {.grid = dim3(row_parts), .block = dim3(kReadThreads), .shared_bytes = sizeof(PartMemory)}, cuda_stream,
+      launch));
+  RETURN_IF_ERROR(LaunchOverlapped("sample_target: list", ListRows,
+                                   {.grid = dim3(row_parts), .block = dim3(kReadThreads)}, cuda_stream,
+                                   launch));
+  return LaunchOverlapped("sample_target: choice", Choose,
+                          {.grid = dim3(static_cast<unsigned>(rows)),
+                           .block = dim3(kChooseThreads),
+                           .shared_bytes = sizeof(ChooseMemory)},
+                          cuda_stream, launch);
 }
 
 }  // namespace arborist::kernels::cuda

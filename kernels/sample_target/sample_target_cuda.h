@@ -1,6 +1,9 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+
+#include "common/base/math.h"
 
 namespace arborist::kernels {
 
@@ -23,8 +26,15 @@ struct SampleChunkResult {
   int32_t unused;
 };
 
-// Ids that one block of the launches about truncated rows reads.
-inline constexpr int64_t kSamplePart = 8192;
+// Ids that one block of the launches about truncated rows reads: as many as leave work for all processors. No
+// result depends on it.
+inline constexpr int64_t kSampleLeastPart = 8192;
+inline constexpr int64_t kSampleMostPart = 131072;
+inline constexpr int64_t kSamplePartBlocks = 640;
+inline int64_t SamplePartIds(int64_t rows, int64_t vocabulary) {
+  const int64_t a_row = std::max<int64_t>(kSamplePartBlocks / std::max<int64_t>(rows, 1), 1);
+  return std::clamp(RoundUp(CeilDiv(vocabulary, a_row), 2048), kSampleLeastPart, kSampleMostPart);
+}
 
 // Bins of the scaled logits, and the most ids that a truncated row is searched in; a row whose cut may keep
 // more is read again by the block that chooses.

@@ -123,6 +123,7 @@ TEST_F(SampleTargetCudaTest, IdsAreTheHostsForEveryKindOfRowAndParameters) {
 TEST_F(SampleTargetCudaTest, IdsAreTheHostsAtTheVocabularyOfLargeModels) {
   Generator generator;
   ExpectTheHosts(RandomBatch(generator, 163840, 40));
+  ExpectTheHosts(RandomBatch(generator, 40000, 300));  // a block counts more than the least part
 }
 
 TEST_F(SampleTargetCudaTest, OrdinaryParametersOverOrdinaryRowsGiveTheHostsIds) {
@@ -144,6 +145,23 @@ TEST_F(SampleTargetCudaTest, OrdinaryParametersOverOrdinaryRowsGiveTheHostsIds) 
     batch.Add(logits, row, params);
   }
   ExpectTheHosts(batch);
+}
+
+// The top-k threshold lies in a bin far beyond that of the top-p threshold, and takes only some of its ids.
+TEST_F(SampleTargetCudaTest, TopPCountsTheMassThatTopKLeavesWhereverItsThresholdLies) {
+  Generator generator;
+  for (const int64_t vocabulary : {100, 9001}) {
+    Batch batch = Empty(vocabulary);
+    for (int row = 0; row < 200; ++row) {
+      SamplingParams params = generator.Params(vocabulary);
+      params.temperature = row % 2 == 0 ? 50.0f : 8.0f;
+      params.top_k =
+          static_cast<int32_t>(vocabulary - 1 - generator.Below(static_cast<uint32_t>(vocabulary) / 2));
+      params.top_p = row % 3 == 0 ? 0.9f : 0.5f;
+      batch.Add(generator.Row(vocabulary), row, params);
+    }
+    ExpectTheHosts(batch);
+  }
 }
 
 TEST_F(SampleTargetCudaTest, ARowIsTheSameBitsAloneAndAmongOthers) {
