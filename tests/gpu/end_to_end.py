@@ -138,13 +138,20 @@ def gpu_times(windows, verify, draft):
             last = one[1]
     if not steps:
         return {}
+    # At batch 1: the two halves of a round's idle time.
+    order = sorted(steps + drafts)
+    hops = {"to_draft": [], "to_verify": []}
+    for one, other in zip(order, order[1:]):
+        if ("draft" in one[2]) != ("draft" in other[2]):
+            hops["to_draft" if "draft" in other[2] else "to_verify"].append(other[0] - one[1])
     rows = [int(re.search(r"of (\d+)", what).group(1)) for _, _, what in steps]
     streams = [int(re.search(r"of (\d+)", what).group(1)) for _, _, what in drafts]
     return {"verify_us": round(statistics.median(end - begin for begin, end, _ in steps) / 1e3, 1), "verify_steps": len(steps),
             "verify_rows": round(statistics.mean(rows), 1),
             "draft_us": round(statistics.median(end - begin for begin, end, _ in drafts) / 1e3, 1) if drafts else 0,
             "drafts": len(drafts), "draft_streams": round(statistics.mean(streams), 1) if streams else 0,
-            "idle_share": round(idle / whole, 4), "idle_us_per_step": round(statistics.median(gaps) / 1e3, 1)}
+            "idle_share": round(idle / whole, 4), "idle_us_per_step": round(statistics.median(gaps) / 1e3, 1),
+            **{f"{name}_us": round(statistics.median(times) / 1e3, 1) for name, times in hops.items() if times}}
 
 
 class Cell:

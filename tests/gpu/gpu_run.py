@@ -1,9 +1,7 @@
 #!/usr/bin/env python3
 """Runs the GPU tests or benches and writes tests/gpu/results/<mode>.json; see run.sh."""
 
-import concurrent.futures
 import datetime
-import fnmatch
 import hashlib
 import json
 import os
@@ -15,14 +13,12 @@ import sys
 import tempfile
 import time
 
+import sanitizers
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BIN = pathlib.Path(os.environ.get("ARBORIST_BIN", ROOT / "build/release/bin"))
 RESULTS = pathlib.Path(os.environ.get("ARBORIST_GPU_RESULTS", ROOT / "tests/gpu/results"))
 MODE_SECONDS = 530  # every mode ends in under 9 minutes
-SANITIZERS = ("memcheck", "racecheck", "initcheck")
-SANITIZED_AT_ONCE = 12
-# Tests that take too long under a sanitizer, or that fault on purpose: "program test [tool]", "*" matches anything.
-TOO_LONG = ROOT / "tests/gpu/too_long_for_sanitizers.txt"
 GATE_TESTS = ("gate_test", "gate_faults_cuda_test")
 PAIR_GATE_SECONDS = 330
 PAIR_GATE_JOBS = 8
@@ -67,10 +63,13 @@ def binary_hash(names):
     return digest.hexdigest()[:16]
 
 
+def environment():
+    return dict(os.environ, ARBORIST_SOURCE_DIR=str(ROOT))
+
+
 def run(command, timeout):
-    environment = dict(os.environ, ARBORIST_SOURCE_DIR=str(ROOT))
     # A session of its own, so that a sanitizer's program ends with it.
-    process = subprocess.Popen([str(part) for part in command], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    process = subprocess.Popen([str(part) for part in command], env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                text=True, errors="replace", start_new_session=True)
     try:
         output = process.communicate(timeout=max(1, timeout))[0]
@@ -154,32 +153,10 @@ def gate(deadline):
     return ok and good, [*rows, dict(row, summary=(output.strip().splitlines() or [""])[-1])]
 
 
-def too_long(name, tool):
-    """The tests of a program that a sanitizer leaves out."""
-    lines = [line.split() for line in TOO_LONG.read_text().splitlines() if line and not line.startswith("#")]
-    return [test for program, test, *tools in lines if fnmatch.fnmatch(name, program) and tools in ([], [tool])]
-
-
-def sanitize_one(deadline, tool, name):
-    with tempfile.TemporaryDirectory() as folder:
-        report = pathlib.Path(folder) / "report.json"
-        left_out = too_long(name, tool)
-        command = ["compute-sanitizer", "--tool", tool, "--error-exitcode", "99", "--print-limit", "3", BIN / name,
-                   f"--gtest_output=json:{report}", f"--gtest_filter=-{':'.join(left_out)}"]
-        code, data, seconds, output = timed(command, report, deadline)
-    good, row = judge(f"{tool} {name}", code, counts(data) if data else (0, ["no report"], 0), seconds, output)
-    return good, dict(row, program=name, tool=tool, left_out=left_out)
-
-
 def sanitize(deadline):
-    """Every program with a GPU part under every tool, several at once, the longest first."""
     if shutil.which("compute-sanitizer") is None:
         sys.exit("compute-sanitizer is missing, expected it on the PATH (it comes with the CUDA toolkit)")
-    names = [name for name in programs("tests") if "*" not in too_long(name, None)]
-    runs = [(tool, name) for name in sorted(names, key=lambda name: -(BIN / name).stat().st_size) for tool in SANITIZERS]
-    with concurrent.futures.ThreadPoolExecutor(SANITIZED_AT_ONCE) as pool:
-        done = list(pool.map(lambda which: sanitize_one(deadline, *which), runs))
-    return all(good for good, _ in done), [row for _, row in done]
+    return sanitizers.sanitize([BIN / name for name in programs("tests")], environment(), deadline)
 
 
 def bench(deadline):
