@@ -31,8 +31,9 @@ struct DensePlan {
   // 4 or 8. Part of the result's bits, so a function of the weight's shape and of whether the device has
   // clusters (sm_90 on).
   int ranks = 1;
-  // Weight rows of a block: 64 or 128. No part of the bits.
-  int rows = 128;
+  // Weight rows and tokens of a block, no part of the bits: 64 rows x 8, 16, 24 or 40 tokens, 128 x 40 or 64.
+  int rows = 64;
+  int tokens = 8;
 };
 
 DensePlan PlanDense(int64_t heads, int64_t outputs, int64_t inputs, int64_t tokens, bool clusters);

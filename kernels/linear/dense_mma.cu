@@ -3,6 +3,7 @@
 #include <bit>
 #include <nv/target>
 
+#include "absl/strings/str_cat.h"
 #include "common/base/math.h"
 #include "common/base/status_macros.h"
 #include "common/device/cuda_status.h"
@@ -21,8 +22,9 @@ struct Work {
   bool weight_aligned;
 };
 
-// Clusters exist from sm_90 on; elsewhere the plan has one rank and these are never reached.
-// What a rank wrote to its shared memory before, all ranks read after.
+// Clusters exist from sm_90 on; elsewhere the plan has one rank and these are
+// never reached. What a rank wrote to its shared memory before, all ranks read
+// after.
 __device__ inline void ShareResults() {
   NV_IF_TARGET(NV_PROVIDES_SM_90, (asm volatile("barrier.cluster.arrive.release.aligned;\n"
                                                 "barrier.cluster.wait.acquire.aligned;\n" ::
@@ -73,12 +75,11 @@ __device__ inline void JoinRanks(const float* result, int rank, int rows, int to
   }
 }
 
-// A block is (rank, token tile, head and row tile), fastest first: the blocks of a row tile run close
-// together, so that its weights come from memory once.
+// A block is (rank, token tile, head and row tile), fastest first: the blocks
+// of a row tile run close together, so that its weights come from memory once.
 template <typename Tile>
 __global__ void __launch_bounds__(Tile::kThreads, 1) Multiply(const __grid_constant__ Work work) {
   extern __shared__ __align__(128) char shared[];
-  LetNextKernelStart();
   const DenseArgs& a = work.args;
   const int rank = static_cast<int>(blockIdx.x);
   const int64_t token = static_cast<int64_t>(blockIdx.y) * Tile::kTokens;
@@ -132,36 +133,39 @@ absl::Status Launch(Work work, cudaStream_t stream) {
   RETURN_IF_ERROR(CudaStatus(
       cudaFuncSetAttribute(Multiply<Tile>, cudaFuncAttributeMaxDynamicSharedMemorySize, Tile::kSharedBytes),
       "linear"));
-  const KernelShape shape{.grid = dim3(static_cast<unsigned>(work.ranks),
-                                       static_cast<unsigned>(CeilDiv(work.args.tokens, Tile::kTokens)),
-                                       static_cast<unsigned>(work.row_tiles * work.args.heads)),
-                          .block = Tile::kThreads,
-                          .shared_bytes = Tile::kSharedBytes,
-                          .cluster = static_cast<unsigned>(work.ranks)};
-  return LaunchOverlapped("linear", Multiply<Tile>, shape, stream, work);
+  cudaLaunchAttribute cluster;
+  cluster.id = cudaLaunchAttributeClusterDimension;
+  cluster.val.clusterDim = {static_cast<unsigned>(work.ranks), 1, 1};
+  cudaLaunchConfig_t config{};
+  config.gridDim =
+      dim3(static_cast<unsigned>(work.ranks), static_cast<unsigned>(CeilDiv(work.args.tokens, Tile::kTokens)),
+           static_cast<unsigned>(work.row_tiles * work.args.heads));
+  config.blockDim = dim3(Tile::kThreads);
+  config.dynamicSmemBytes = Tile::kSharedBytes;
+  config.stream = stream;
+  config.attrs = &cluster;
+  config.numAttrs = work.ranks > 1 ? 1 : 0;
+  return CudaStatus(cudaLaunchKernelEx(&config, Multiply<Tile>, work), "linear");
 }
 
-// Tokens of a block: those that the buckets of a step need, and 64 for the rows of a prompt.
-template <int kRowTiles, int kRowWarps>
-absl::Status LaunchForTokens(const Work& work, cudaStream_t stream) {
-  const int64_t tokens = work.args.tokens;
-  constexpr int kWarps = kRowTiles * kRowWarps;  // few tokens: a tile of rows each
-  if (tokens <= 8) {
-    return Launch<MmaTile<1, kWarps, 1, 1>>(work, stream);
+absl::Status LaunchPlan(const DensePlan& plan, const Work& work, cudaStream_t stream) {
+  switch (plan.rows * 1000 + plan.tokens) {
+    case 64008:
+      return Launch<MmaTile<1, 4, 1, 1>>(work, stream);
+    case 64016:
+      return Launch<MmaTile<1, 4, 2, 1>>(work, stream);
+    case 64024:
+      return Launch<MmaTile<1, 4, 3, 1>>(work, stream);
+    case 64040:
+      return Launch<MmaTile<1, 4, 5, 1>>(work, stream);
+    case 128040:
+      return Launch<MmaTile<2, 4, 5, 1>>(work, stream);
+    case 128064:
+      return Launch<MmaTile<4, 2, 4, 2>>(work, stream);
+    default:
+      return absl::InvalidArgumentError(
+          absl::StrCat("linear: no tile of ", plan.rows, " rows and ", plan.tokens, " tokens"));
   }
-  if (tokens <= 16) {
-    return Launch<MmaTile<1, kWarps, 2, 1>>(work, stream);
-  }
-  if (tokens <= 24) {
-    return Launch<MmaTile<1, kWarps, 3, 1>>(work, stream);
-  }
-  if (tokens <= 40) {
-    return Launch<MmaTile<1, kWarps, 5, 1>>(work, stream);
-  }
-  if ((tokens > 64 && tokens <= 80) || (tokens > 128 && tokens <= 160)) {
-    return Launch<MmaTile<kRowTiles, kRowWarps, 5, 2>>(work, stream);
-  }
-  return Launch<MmaTile<kRowTiles, kRowWarps, 4, 2>>(work, stream);
 }
 
 bool Aligned(const void* data, int64_t row_bytes) {
@@ -178,7 +182,7 @@ absl::Status DenseMma(const DenseArgs& args, const DensePlan& plan, void* cuda_s
                   .row_tiles = 0,
                   .x_aligned = Aligned(args.x, args.x_row_stride * 4) && args.x_head_stride % 4 == 0,
                   .weight_aligned = Aligned(args.weight.data, args.weight.columns * 2)};
-  return plan.rows == 64 ? LaunchForTokens<1, 4>(work, stream) : LaunchForTokens<2, 4>(work, stream);
+  return LaunchPlan(plan, work, stream);
 }
 
 }  // namespace arborist::kernels::cuda

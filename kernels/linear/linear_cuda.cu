@@ -11,11 +11,13 @@
 namespace arborist::kernels::cuda {
 namespace {
 
-// Blocks of 64 rows that keep the memory of a large GPU busy. A constant: results must not depend on the
-// card's size.
+// Blocks of 64 rows that keep the memory of a large GPU busy. A constant:
+// results must not depend on the card's size.
 constexpr int64_t kBlocks = 200;
 // Fewer steps of 32 inputs than this are not worth another rank.
 constexpr int64_t kStepsPerRank = 8;
+// About as many as a large GPU has SMs; for what is no part of the bits.
+constexpr int64_t kBlocksAtOnce = 132;
 // Elements of a weight that is no more than a launch.
 constexpr int64_t kSmallWeight = 512 * 1024;
 
@@ -35,16 +37,24 @@ DenseArgs ToDense(const View2<const float>& x, const WeightView& weight, const V
 }  // namespace
 
 DensePlan PlanDense(int64_t heads, int64_t outputs, int64_t inputs, int64_t tokens, bool clusters) {
-  DensePlan plan{.ranks = 1, .rows = 64};
-  const int64_t steps = CeilDiv(inputs, 32), blocks = heads * CeilDiv(outputs, 64);
-  while (clusters && plan.ranks < 8 && blocks * plan.ranks < kBlocks &&
+  DensePlan plan;
+  const int64_t steps = CeilDiv(inputs, 32), rows = heads * CeilDiv(outputs, 64);
+  while (clusters && plan.ranks < 8 && rows * plan.ranks < kBlocks &&
          steps / (2 * plan.ranks) >= kStepsPerRank) {
     plan.ranks *= 2;
   }
-  // Tall blocks read x less often; low ones are more.
-  if (tokens > 40 && blocks * plan.ranks > kBlocks) {
-    plan.rows = 128;
+  const int64_t blocks = rows * plan.ranks;
+  for (const int n : {8, 16, 24, 40}) {
+    // A block copies all of its tokens through one SM: where SMs would be idle, fewer tokens a block.
+    if (n >= tokens || blocks * CeilDiv(tokens, n) <= kBlocksAtOnce) {
+      plan.tokens = n;
+      // Tall blocks read x less often.
+      plan.rows = n == 40 && blocks >= kBlocks ? 128 : 64;
+      return plan;
+    }
   }
+  plan.rows = 128;
+  plan.tokens = tokens <= 80 ? 40 : 64;
   return plan;
 }
 
@@ -63,7 +73,8 @@ absl::Status Dense(const DenseArgs& args, void* cuda_stream) {
 }
 
 absl::Status DenseFast(const DenseArgs& args, void* cuda_stream) {
-  // More tokens ask for more arithmetic a weight than its time in memory hides, unless launches cost most.
+  // More tokens ask for more arithmetic a weight than its time in memory hides,
+  // unless launches cost most.
   const int64_t most = args.heads * args.outputs * args.weight.columns <= kSmallWeight ? kMaxVectorTokens : 1;
   if (args.tokens > 0 && args.tokens <= most && SuitsVectors(args)) {
     return DenseVectors(args, cuda_stream);

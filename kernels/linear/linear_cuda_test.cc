@@ -1,6 +1,8 @@
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/linear/dense_cuda.h"
@@ -134,7 +136,9 @@ TEST_F(LinearCudaTest, ARowHasTheSameBitsAloneAndAmongAnyNumberOfRowsAndAtAnyAdd
   }
 }
 
-TEST_F(LinearCudaTest, TheHeightOfABlockIsNoPartOfTheBitsAndTheRanksAreTheShapes) {
+constexpr std::pair<int, int> kTiles[] = {{64, 8}, {64, 16}, {64, 24}, {64, 40}, {128, 40}, {128, 64}};
+
+TEST_F(LinearCudaTest, TheTileIsNoPartOfTheBitsAndTheRanksAreTheShapes) {
   SCOPED_TRACE(random_.seed());
   constexpr Shape kShapes[] = {{9, 130, 1000}, {33, 64, 2048}, {65, 70, 2056}, {1, 300, 4096}};
   for (const Shape& shape : kShapes) {
@@ -145,27 +149,29 @@ TEST_F(LinearCudaTest, TheHeightOfABlockIsNoPartOfTheBitsAndTheRanksAreTheShapes
     const std::vector<float> want = Oracle(x, weight.view(), shape.rows);
     for (const int ranks : {1, 2, 4, 8}) {
       std::vector<float> first;
-      for (const int rows : {64, 128}) {
+      for (const auto& [rows, tokens] : kTiles) {
         const DeviceArray<float> out(shape.rows * shape.outputs);
-        const absl::Status status = cuda::DenseMma({.x = in.data(),
-                                                    .x_row_stride = shape.inputs,
-                                                    .x_head_stride = 0,
-                                                    .weight = OnDevice(weight.view(), stored),
-                                                    .out = out.data(),
-                                                    .out_row_stride = shape.outputs,
-                                                    .out_head_stride = 0,
-                                                    .tokens = shape.rows,
-                                                    .heads = 1,
-                                                    .outputs = shape.outputs},
-                                                   {.ranks = ranks, .rows = rows}, stream().cuda_stream);
+        const absl::Status status =
+            cuda::DenseMma({.x = in.data(),
+                            .x_row_stride = shape.inputs,
+                            .x_head_stride = 0,
+                            .weight = OnDevice(weight.view(), stored),
+                            .out = out.data(),
+                            .out_row_stride = shape.outputs,
+                            .out_head_stride = 0,
+                            .tokens = shape.rows,
+                            .heads = 1,
+                            .outputs = shape.outputs},
+                           {.ranks = ranks, .rows = rows, .tokens = tokens}, stream().cuda_stream);
         if (!status.ok() && ranks > 1) {
           break;  // a device without clusters
         }
         ASSERT_TRUE(status.ok()) << status;
         const std::vector<float> got = out.Read();
-        EXPECT_TRUE(Close(got, want, Tolerance(shape.inputs))) << ranks << " ranks, " << rows << " rows";
+        EXPECT_TRUE(Close(got, want, Tolerance(shape.inputs)))
+            << ranks << " ranks, " << rows << " rows, " << tokens << " tokens";
         first = first.empty() ? got : first;
-        EXPECT_TRUE(SameBits(got, first)) << ranks << " ranks, " << rows << " rows";
+        EXPECT_TRUE(SameBits(got, first)) << ranks << " ranks, " << rows << " rows, " << tokens << " tokens";
       }
     }
   }
@@ -175,7 +181,11 @@ TEST_F(LinearCudaTest, TheHeightOfABlockIsNoPartOfTheBitsAndTheRanksAreTheShapes
         const int ranks = cuda::PlanDense(1, outputs, inputs, 1, clusters).ranks;
         EXPECT_TRUE(clusters || ranks == 1);
         for (const int64_t count : kRowCounts) {
-          EXPECT_EQ(cuda::PlanDense(1, outputs, inputs, count, clusters).ranks, ranks);
+          const cuda::DensePlan plan = cuda::PlanDense(1, outputs, inputs, count, clusters);
+          EXPECT_EQ(plan.ranks, ranks);
+          EXPECT_NE(std::find(std::begin(kTiles), std::end(kTiles), std::pair(plan.rows, plan.tokens)),
+                    std::end(kTiles))
+              << plan.rows << " x " << plan.tokens;
         }
       }
     }
