@@ -63,7 +63,7 @@ ContextCache::ContextCache(int64_t layers, int64_t row_width, int32_t window, in
 
 absl::StatusOr<ContextCache::Slot> ContextCache::Reserve(int32_t first_position, int32_t rows) {
   const int32_t end = first_position + rows;
-  if (end > base_ + capacity_) {
+  if (!HasRoom(first_position, rows)) {
     RETURN_IF_ERROR(MoveBase(end - window_));
   }
   const int32_t begin = std::max(first_position, base_);

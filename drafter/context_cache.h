@@ -77,6 +77,10 @@ class ContextCache {
     int32_t rows = 0;
   };
   absl::StatusOr<Slot> Reserve(int32_t first_position, int32_t rows);
+  // Whether Reserve would move no rows, so that it does not need the device.
+  bool HasRoom(int32_t first_position, int32_t rows) const {
+    return first_position + rows <= base_ + capacity_;
+  }
   // After the rows of a slot were written in every layer, or before it where they are sure to be in time.
   void MarkWritten(Slot slot) { written_.Add(slot.first_position, slot.first_position + slot.rows); }
 

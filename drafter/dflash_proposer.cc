@@ -14,6 +14,9 @@
 namespace arborist::drafter {
 namespace {
 
+// The answers of a verify step of 32 sequences come within this time.
+constexpr std::chrono::microseconds kPatience{150};
+
 // Context rows that some layer can see.
 int32_t WindowOf(const DFlashSettings& settings, int32_t context_window) {
   const int32_t limit =
@@ -62,7 +65,10 @@ class DFlashContext : public DraftContext {
  public:
   // `first_row` is its place in the pool, if there is one.
   DFlashContext(DFlashProposer& proposer, int64_t first_row)
-      : proposer_(proposer), first_row_(first_row), cache_(proposer.NewCache(first_row)) {
+      : proposer_(proposer),
+        first_row_(first_row),
+        cache_(proposer.NewCache(first_row)),
+        seat_(*proposer.queue_) {
     waiting_.reserve(proposer.round_->append_rows() * proposer.settings().hidden);
   }
   ~DFlashContext() override {
@@ -132,7 +138,7 @@ class DFlashContext : public DraftContext {
                                .append_position = waiting_position_,
                                .append_rows = waiting_rows(),
                                .append = waiting_.data()};
-    absl::StatusOr<TokenTree> tree = proposer_.queue_->Draft(request);
+    absl::StatusOr<TokenTree> tree = proposer_.queue_->Draft(request, seat_);
     if (tree.ok()) {
       waiting_.clear();
     }
@@ -156,10 +162,11 @@ class DFlashContext : public DraftContext {
       return proposer_.WriteFeatures(first_position, rows, features, cache_);
     }
     absl::StatusOr<ContextCache::Slot> slot;
-    RETURN_IF_ERROR(proposer_.queue_->InTurn([&] {
+    const auto reserve = [&] {
       slot = cache_.Reserve(first_position, rows);
       return slot.status();
-    }));
+    };
+    RETURN_IF_ERROR(cache_.HasRoom(first_position, rows) ? reserve() : proposer_.queue_->InTurn(reserve));
     if (waiting_.empty()) {
       waiting_position_ = first_position;
     }
@@ -180,6 +187,7 @@ class DFlashContext : public DraftContext {
   DFlashProposer& proposer_;
   const int64_t first_row_;
   ContextCache cache_;
+  DraftQueue::Seat seat_;
   TokenId root_{};
   int32_t length_ = 0;  // committed tokens
   // Features of neighbouring positions that the next round writes; marked as written already.
@@ -240,7 +248,10 @@ absl::Status DFlashProposer::MakeRound(const DFlashOptions& options, DFlashSetti
                                                 .max_context = round.max_context},
                                                kernels, device));
   ASSIGN_OR_RETURN(round_, DraftRound::Create(round, *model_, kernels));
-  queue_ = std::make_unique<DraftQueue>(*round_, options.on_device_failure);
+  const bool together = round.max_streams > 1;
+  queue_ = std::make_unique<DraftQueue>(
+      *round_, GatherRule{.patience = together ? kPatience : std::chrono::microseconds(0)},
+      options.on_device_failure);
   return absl::OkStatus();
 }
 
