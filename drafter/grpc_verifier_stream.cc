@@ -79,8 +79,8 @@ VerifierProgress DecodeProgress(const v1::Progress& message) {
 
 GrpcVerifierStream::GrpcVerifierStream(v1::VerifierService::Stub& stub, const v1::VerifyRequest& open,
                                        std::chrono::system_clock::time_point deadline,
-                                       std::chrono::milliseconds peer_silence)
-    : peer_silence_(peer_silence) {
+                                       std::chrono::milliseconds peer_silence, SpinWait& spin)
+    : peer_silence_(peer_silence), spin_(spin) {
   context_.set_deadline(deadline);
   stub.async()->Verify(&context_, this);
   AddHold();  // until reading ends: reads and writes start outside of reactions
@@ -154,6 +154,12 @@ void GrpcVerifierStream::ResumeReading() {
 
 absl::StatusOr<VerifierEvent> GrpcVerifierStream::Next() {
   std::unique_lock lock(mutex_);
+  if (events_.empty() && !done_.has_value()) {
+    const uint64_t before = heard_.load(std::memory_order_relaxed);
+    lock.unlock();
+    spin_.Until([&] { return heard_.load(std::memory_order_relaxed) != before; });
+    lock.lock();
+  }
   const bool heard =
       changed_.wait_for(lock, peer_silence_, [this] { return !events_.empty() || done_.has_value(); });
   if (!heard) {
@@ -194,6 +200,7 @@ void GrpcVerifierStream::OnReadDone(bool ok) {
     }
   }
   events_.push_back(std::move(event));
+  heard_.fetch_add(1, std::memory_order_relaxed);
   ResumeReading();
   changed_.notify_all();
 }
@@ -215,6 +222,7 @@ void GrpcVerifierStream::OnDone(const grpc::Status& status) {
   }
   std::lock_guard lock(mutex_);
   done_ = std::move(result);
+  heard_.fetch_add(1, std::memory_order_relaxed);
   changed_.notify_all();
 }
 

@@ -1,12 +1,15 @@
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <cstdint>
 #include <deque>
 #include <mutex>
 #include <optional>
 
 #include "arborist/v1/verifier.grpc.pb.h"
+#include "common/threads/spin_wait.h"
 #include "drafter/verifier_stream.h"
 #include "grpcpp/support/client_callback.h"
 
@@ -17,9 +20,10 @@ namespace arborist::drafter {
 class GrpcVerifierStream final : public VerifierStream,
                                  private grpc::ClientBidiReactor<v1::VerifyRequest, v1::VerifyResponse> {
  public:
-  // Sends `open`. The stub outlives the stream.
+  // Sends `open`. The stub and `spin`, which all streams share, outlive the stream.
   GrpcVerifierStream(v1::VerifierService::Stub& stub, const v1::VerifyRequest& open,
-                     std::chrono::system_clock::time_point deadline, std::chrono::milliseconds peer_silence);
+                     std::chrono::system_clock::time_point deadline, std::chrono::milliseconds peer_silence,
+                     SpinWait& spin);
   // Cancels what still runs and waits for gRPC to let go: never inside a gRPC callback.
   ~GrpcVerifierStream() override;
 
@@ -40,9 +44,12 @@ class GrpcVerifierStream final : public VerifierStream,
   void ResumeReading();
 
   const std::chrono::milliseconds peer_silence_;
+  SpinWait& spin_;
   grpc::ClientContext context_;
   v1::VerifyResponse incoming_;
   v1::VerifyRequest outgoing_;  // belongs to gRPC while writing_
+
+  std::atomic<uint64_t> heard_{0};  // messages, and the end
 
   std::mutex mutex_;
   std::condition_variable changed_;

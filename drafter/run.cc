@@ -54,6 +54,7 @@ absl::Status Serve(const Config& config, TerminationSignal& signal) {
   options.verifier_address = config.verifier;
   options.max_sequences = config.max_sequences;
   options.peer_silence = config.rpc.peer_silence;
+  options.spin = device == nullptr ? std::chrono::microseconds(0) : SpinBesideDevice(device->kind());
   options.coupled = config.coupled;
   options.decode_tokens = config.decode_tokens;
   options.plain_decode_tokens = config.plain_decode_tokens;

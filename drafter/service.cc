@@ -19,6 +19,9 @@ class RefusingReactor final : public grpc::ServerWriteReactor<v1::SpeculateRespo
   void OnDone() override { delete this; }
 };
 
+// Loops that look for the verifier's answer at a time: more would take the cores from those that work.
+constexpr int kMostSpinning = 2;
+
 }  // namespace
 
 DrafterServiceImpl::DrafterServiceImpl(Proposer* proposer, std::shared_ptr<grpc::Channel> verifier,
@@ -29,6 +32,7 @@ DrafterServiceImpl::DrafterServiceImpl(Proposer* proposer, std::shared_ptr<grpc:
       verifier_channel_(std::move(verifier)),
       verifier_(v1::VerifierService::NewStub(verifier_channel_)),
       sequences_(static_cast<size_t>(options.max_sequences)),
+      spin_(options.spin, kMostSpinning),
       heartbeat_(std::make_unique<Heartbeat>(kHeartbeatInterval, nullptr)),
       workers_(std::make_unique<WorkerPool>(static_cast<size_t>(options.max_sequences))) {
   shared_ = {.proposer = proposer_,
@@ -41,7 +45,8 @@ DrafterServiceImpl::DrafterServiceImpl(Proposer* proposer, std::shared_ptr<grpc:
                          .max_depth = std::min(proposer->max_depth(), kMaxTreeDepth),
                          .feature_window = proposer->needs_features() ? proposer->feature_window() : 0,
                          .fault = options.fault},
-             .peer_silence = options.peer_silence};
+             .peer_silence = options.peer_silence,
+             .spin = &spin_};
   client_ = std::make_unique<VerifierClient>(
       verifier_channel_,
       VerifierClient::Options{.projection_hash =

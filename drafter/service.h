@@ -21,6 +21,8 @@ struct DrafterServiceOptions {
   std::string verifier_address{};  // for people
   int max_sequences = 64;
   std::chrono::milliseconds peer_silence{300};
+  // How long a loop looks for the verifier's answer before it sleeps; two loops at most look at a time.
+  std::chrono::microseconds spin{0};
   bool coupled = true;
   int decode_tokens = 4;
   int plain_decode_tokens = 256;
@@ -54,6 +56,7 @@ class DrafterServiceImpl final : public v1::DrafterService::CallbackService {
   const std::shared_ptr<grpc::Channel> verifier_channel_;  // shared with the client
   const std::unique_ptr<v1::VerifierService::Stub> verifier_;
   SequenceTable sequences_;
+  SpinWait spin_;
   SpeculateShared shared_;
   std::unique_ptr<Heartbeat> heartbeat_;
   std::unique_ptr<WorkerPool> workers_;

@@ -39,7 +39,7 @@ absl::Status SpeculateReactor::RunLoop() {
   const v1::VerifyRequest open = EncodeOpen(sequence_, features ? proposer.feature_window() : 0,
                                             features ? proposer.projection_hash() : "");
   const auto deadline = std::min(context_->deadline(), std::chrono::system_clock::now() + kLongestSequence);
-  GrpcVerifierStream stream(*shared_->verifier, open, deadline, shared_->peer_silence);
+  GrpcVerifierStream stream(*shared_->verifier, open, deadline, shared_->peer_silence, *shared_->spin);
   {
     std::lock_guard lock(mutex_);
     if (end_.has_value()) {

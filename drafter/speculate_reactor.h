@@ -9,6 +9,7 @@
 #include "arborist/v1/verifier.grpc.pb.h"
 #include "common/rpc/heartbeat.h"
 #include "common/rpc/server_outbox.h"
+#include "common/threads/spin_wait.h"
 #include "drafter/proposer.h"
 #include "drafter/sequence_table.h"
 #include "drafter/speculation_loop.h"
@@ -24,6 +25,7 @@ struct SpeculateShared {
   Heartbeat* heartbeat = nullptr;
   SpeculationOptions options;
   std::chrono::milliseconds peer_silence{0};
+  SpinWait* spin = nullptr;  // of the loops that wait for the verifier
 };
 
 // One Speculate call: runs the loop on a worker's thread and streams what it says. Deletes itself when both

@@ -104,6 +104,7 @@ absl::StatusOr<Loaded> Load(const Config& config, Device& device, ShadowOptions 
   options.max_queue = config.max_queue;
   options.max_rows = config.max_step_rows;
   const int logits_rows = device.kind() == DeviceKind::kCpu ? kLogitsRows : kLogitsRowsOnGpu;
+  options.spin = SpinBesideDevice(config.device.kind);
   options.max_logits_rows = std::min(config.max_step_rows, std::max(logits_rows, config.max_tree_nodes + 1));
   options.prefill_chunk = config.prefill_chunk;
   options.cut_trees_seed = config.cut_trees_seed;

@@ -14,9 +14,6 @@
 namespace arborist::verifier {
 namespace {
 
-// Later sequences that fit may pass one that waits for pages this often; then it comes first.
-constexpr int kMaxPassedBy = 8;
-
 int ThreadsOf(StreamView stream) { return stream.threads == nullptr ? 0 : stream.threads->threads(); }
 
 bool TicketBefore(const Sequence* a, const Sequence* b) { return a->ticket < b->ticket; }
@@ -55,6 +52,7 @@ VerifierImpl::VerifierImpl(const VerifierOptions& options, std::unique_ptr<Model
     : options_(options),
       model_(std::move(model)),
       device_(device),
+      spin_(options.spin, /*most_threads=*/1),
       limits_{.max_rows = options.max_rows,
               .max_logits_rows = options.max_logits_rows,
               .max_tree_rows = options.max_tree_nodes + 1,
@@ -88,7 +86,7 @@ VerifierImpl::~VerifierImpl() {
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
-    wake_.notify_one();
+    Wake();
   }
   thread_.join();
 }
@@ -107,8 +105,7 @@ void VerifierImpl::Loop() {
     {
       std::unique_lock lock(mutex_);
       if (finished_trees_.empty() && finished_chunks_.empty()) {
-        busy_ = false;
-        wake_.wait(lock, [this] { return stopping_ || HasWork(); });
+        AwaitWork(lock);
       }
       if (stopping_) {
         break;
@@ -134,6 +131,17 @@ void VerifierImpl::Loop() {
   }
   Deliver();
   CloseAll();
+}
+
+void VerifierImpl::AwaitWork(std::unique_lock<std::mutex>& lock) {
+  busy_ = false;
+  if (!stopping_ && !HasWork()) {
+    const uint64_t before = calls_.load(std::memory_order_relaxed);
+    lock.unlock();
+    spin_.Until([&] { return calls_.load(std::memory_order_relaxed) != before; });
+    lock.lock();
+  }
+  wake_.wait(lock, [this] { return stopping_ || HasWork(); });
 }
 
 void VerifierImpl::FailDevice() {
@@ -172,74 +180,6 @@ void VerifierImpl::RemoveEnded() {
     if (sequence.end.has_value()) {
       closed_.push_back(table_.Remove(sequence.handle));
     }
-  }
-}
-
-// Takeovers go before the queue: their pages are here, and their owner has waited already.
-void VerifierImpl::AdmitHeirs() {
-  announced_.clear();
-  for (const auto& [handle, sequence] : table_.all()) {
-    if (sequence->inherited.pages.count() > 0) {
-      const int32_t kept = KeepCommonPrefix(sequence->tokens, sequence->inherited);
-      sequence->pages = std::move(sequence->inherited.pages);
-      sequence->inherited = {};
-      if (!Admit(*sequence, kept)) {
-        sequence->pages.Release();  // it wants more than there is: it queues like the others
-      }
-    }
-  }
-}
-
-void VerifierImpl::AdmitQueue() {
-  auto admitted = std::count_if(table_.all().begin(), table_.all().end(), [](const auto& entry) {
-    return entry.second->phase == Phase::kPrefill || entry.second->phase == Phase::kReady;
-  });
-  Sequence* head = nullptr;  // the first that does not fit
-  for (const auto& [handle, sequence] : table_.all()) {
-    if (sequence->phase != Phase::kNew && sequence->phase != Phase::kQueued) {
-      continue;
-    }
-    if (admitted < options_.max_sequences && (head == nullptr || head->passed_by < kMaxPassedBy)) {
-      sequence->pages = cache_.pool().NewSequence();
-      if (Admit(*sequence, 0)) {
-        ++admitted;
-        if (head != nullptr) {
-          ++head->passed_by;
-        }
-        continue;
-      }
-    }
-    if (head == nullptr) {
-      head = sequence.get();
-    }
-    if (sequence->phase == Phase::kNew) {
-      sequence->phase = Phase::kQueued;
-      announced_.push_back(sequence.get());
-    }
-  }
-}
-
-bool VerifierImpl::Admit(Sequence& sequence, int32_t kept) {
-  if (!sequence.pages.Resize(sequence.worst_pages)) {
-    return false;
-  }
-  sequence.computed = kept;
-  sequence.ticket = next_ticket_++;
-  sequence.phase = Phase::kPrefill;
-  BecomeReadyIfComputed(sequence);
-  announced_.push_back(&sequence);
-  return true;
-}
-
-void VerifierImpl::BecomeReadyIfComputed(Sequence& sequence) {
-  if (sequence.computed < sequence.root_position()) {
-    return;
-  }
-  sequence.phase = Phase::kReady;
-  if (!sequence.args.projection_hash.empty()) {
-    const int window = sequence.args.feature_window;
-    sequence.features_end = sequence.computed;
-    sequence.features_begin = window == 0 ? 0 : std::max(0, sequence.computed - window);
   }
 }
 

@@ -88,7 +88,7 @@ absl::StatusOr<SequenceHandle> VerifierImpl::Open(OpenArgs args, SequenceSink* s
   const std::lock_guard lock(mutex_);
   RETURN_IF_ERROR(device_status_);
   ASSIGN_OR_RETURN(Sequence * inserted, table_.Insert(std::move(sequence)));
-  wake_.notify_one();
+  Wake();
   return inserted->handle;
 }
 
@@ -110,7 +110,7 @@ void VerifierImpl::BeginRound(Sequence& sequence, int64_t round) {
   sequence.round.number = round;
   sequence.round.submitted = Clock::now();
   sequence.ticket = next_ticket_++;
-  wake_.notify_one();
+  Wake();
 }
 
 absl::Status VerifierImpl::SubmitTree(SequenceHandle handle, int64_t round, TokenTree tree) {
@@ -161,6 +161,11 @@ absl::Status VerifierImpl::BeginDecode(SequenceHandle handle, int64_t round, int
   return absl::OkStatus();
 }
 
+void VerifierImpl::Wake() {
+  calls_.fetch_add(1, std::memory_order_relaxed);
+  wake_.notify_one();
+}
+
 void VerifierImpl::Finish(SequenceHandle handle) {
   const std::lock_guard lock(mutex_);
   Sequence* sequence = table_.Find(handle);
@@ -171,14 +176,14 @@ void VerifierImpl::Finish(SequenceHandle handle) {
   if (!sequence->round.active) {
     sequence->End(absl::OkStatus());
   }
-  wake_.notify_one();
+  Wake();
 }
 
 void VerifierImpl::Cancel(SequenceHandle handle) {
   const std::lock_guard lock(mutex_);
   if (Sequence* sequence = table_.Find(handle); sequence != nullptr) {
     sequence->End(absl::CancelledError("the owner cancelled the sequence"));
-    wake_.notify_one();
+    Wake();
   }
 }
 

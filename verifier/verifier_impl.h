@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/device/device.h"
+#include "common/threads/spin_wait.h"
 #include "kernels/kernel_set.h"
 #include "verifier/create_verifier.h"
 #include "verifier/feature_projection.h"
@@ -81,6 +82,7 @@ class VerifierImpl final : public Verifier {
   absl::StatusOr<Sequence*> FindForRound(SequenceHandle handle);
   void BeginRound(Sequence& sequence, int64_t round);
   absl::Status BeginDecode(SequenceHandle handle, int64_t round, int max_tokens, bool until_drafting_pays);
+  void Wake();
   bool HasWork() const;
   void RemoveEnded();
   void AdmitHeirs();
@@ -95,6 +97,7 @@ class VerifierImpl final : public Verifier {
 
   // The step thread, outside the mutex.
   void Loop();
+  void AwaitWork(std::unique_lock<std::mutex>& lock);
   void MarkProgress();
   void RunStep();
   // After a step or a copy failed on a GPU, which leaves it unusable: ends everything.
@@ -115,6 +118,7 @@ class VerifierImpl final : public Verifier {
   const VerifierOptions options_;
   std::unique_ptr<Model> model_;
   Device& device_;
+  SpinWait spin_;  // of the step thread
   const StepLimits limits_;
   std::optional<FeatureProjection> projection_;
   const int64_t projection_hidden_;         // 0 without
@@ -133,6 +137,7 @@ class VerifierImpl final : public Verifier {
   uint64_t cuts_ = 0;           // guarded by mutex_
   std::thread thread_;
 
+  std::atomic<uint64_t> calls_{0};  // that woke, or would have woken, the step thread
   std::atomic<bool> busy_{false};
   std::atomic<bool> device_failed_{false};
   std::atomic<int64_t> last_step_ns_{0};

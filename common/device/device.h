@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -122,6 +123,10 @@ struct DeviceOptions {
   CudaDeviceOptions cuda;
 };
 absl::StatusOr<std::unique_ptr<Device>> OpenDevice(const DeviceOptions& options, ThreadPool& threads);
+
+// How long a thread that feeds a device may look for its next work before it sleeps: a GPU leaves cores to
+// the host. 0 on the CPU, and on a machine with few cores.
+std::chrono::microseconds SpinBesideDevice(DeviceKind kind);
 
 // What a process prints at start: a line for each name, the bytes taken under it, and the sum.
 std::string MemoryTable(const Device& device);

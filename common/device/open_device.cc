@@ -1,16 +1,31 @@
 #include <algorithm>
+#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/device/device.h"
 
 namespace arborist {
+namespace {
+
+// Longer than a round of a drafter or a step of a verifier takes, as a rule.
+constexpr std::chrono::microseconds kSpin{2000};
+// Three processes and gRPC's threads want to run beside the threads that look.
+constexpr unsigned kCoresForSpinning = 8;
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<Device>> OpenDevice(const DeviceOptions& options, ThreadPool& threads) {
   if (options.kind == DeviceKind::kCuda) {
     return OpenCudaDevice(options.cuda);
   }
   return OpenCpuDevice(threads);
+}
+
+std::chrono::microseconds SpinBesideDevice(DeviceKind kind) {
+  return kind == DeviceKind::kCuda && std::thread::hardware_concurrency() >= kCoresForSpinning
+             ? kSpin
+             : std::chrono::microseconds(0);
 }
 
 std::string MemoryTable(const Device& device) {
