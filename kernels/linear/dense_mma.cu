@@ -22,9 +22,8 @@ struct Work {
   bool weight_aligned;
 };
 
-// Clusters exist from sm_90 on; elsewhere the plan has one rank and these are
-// never reached. What a rank wrote to its shared memory before, all ranks read
-// after.
+// Clusters exist from sm_90 on; elsewhere the plan has one rank and these are never reached.
+// What a rank wrote to its shared memory before, all ranks read after.
 __device__ inline void ShareResults() {
   NV_IF_TARGET(NV_PROVIDES_SM_90, (asm volatile("barrier.cluster.arrive.release.aligned;\n"
                                                 "barrier.cluster.wait.acquire.aligned;\n" ::
@@ -75,11 +74,12 @@ __device__ inline void JoinRanks(const float* result, int rank, int rows, int to
   }
 }
 
-// A block is (rank, token tile, head and row tile), fastest first: the blocks
-// of a row tile run close together, so that its weights come from memory once.
+// A block is (rank, token tile, head and row tile), fastest first: the blocks of a row tile run close
+// together, so that its weights come from memory once.
 template <typename Tile>
 __global__ void __launch_bounds__(Tile::kThreads, 1) Multiply(const __grid_constant__ Work work) {
   extern __shared__ __align__(128) char shared[];
+  LetNextKernelStart();
   const DenseArgs& a = work.args;
   const int rank = static_cast<int>(blockIdx.x);
   const int64_t token = static_cast<int64_t>(blockIdx.y) * Tile::kTokens;
@@ -133,19 +133,13 @@ absl::Status Launch(Work work, cudaStream_t stream) {
   RETURN_IF_ERROR(CudaStatus(
       cudaFuncSetAttribute(Multiply<Tile>, cudaFuncAttributeMaxDynamicSharedMemorySize, Tile::kSharedBytes),
       "linear"));
-  cudaLaunchAttribute cluster;
-  cluster.id = cudaLaunchAttributeClusterDimension;
-  cluster.val.clusterDim = {static_cast<unsigned>(work.ranks), 1, 1};
-  cudaLaunchConfig_t config{};
-  config.gridDim =
-      dim3(static_cast<unsigned>(work.ranks), static_cast<unsigned>(CeilDiv(work.args.tokens, Tile::kTokens)),
-           static_cast<unsigned>(work.row_tiles * work.args.heads));
-  config.blockDim = dim3(Tile::kThreads);
-  config.dynamicSmemBytes = Tile::kSharedBytes;
-  config.stream = stream;
-  config.attrs = &cluster;
-  config.numAttrs = work.ranks > 1 ? 1 : 0;
-  return CudaStatus(cudaLaunchKernelEx(&config, Multiply<Tile>, work), "linear");
+  const KernelShape shape{.grid = dim3(static_cast<unsigned>(work.ranks),
+                                       static_cast<unsigned>(CeilDiv(work.args.tokens, Tile::kTokens)),
+                                       static_cast<unsigned>(work.row_tiles * work.args.heads)),
+                          .block = Tile::kThreads,
+                          .shared_bytes = Tile::kSharedBytes,
+                          .cluster = static_cast<unsigned>(work.ranks)};
+  return LaunchOverlapped("linear", Multiply<Tile>, shape, stream, work);
 }
 
 absl::Status LaunchPlan(const DensePlan& plan, const Work& work, cudaStream_t stream) {

@@ -11,8 +11,8 @@
 namespace arborist::kernels::cuda {
 namespace {
 
-// Blocks of 64 rows that keep the memory of a large GPU busy. A constant:
-// results must not depend on the card's size.
+// Blocks of 64 rows that keep the memory of a large GPU busy. A constant: results must not depend on the
+// card's size.
 constexpr int64_t kBlocks = 200;
 // Fewer steps of 32 inputs than this are not worth another rank.
 constexpr int64_t kStepsPerRank = 8;
@@ -73,8 +73,7 @@ absl::Status Dense(const DenseArgs& args, void* cuda_stream) {
 }
 
 absl::Status DenseFast(const DenseArgs& args, void* cuda_stream) {
-  // More tokens ask for more arithmetic a weight than its time in memory hides,
-  // unless launches cost most.
+  // More tokens ask for more arithmetic a weight than its time in memory hides, unless launches cost most.
   const int64_t most = args.heads * args.outputs * args.weight.columns <= kSmallWeight ? kMaxVectorTokens : 1;
   if (args.tokens > 0 && args.tokens <= most && SuitsVectors(args)) {
     return DenseVectors(args, cuda_stream);
