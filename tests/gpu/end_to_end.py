@@ -30,10 +30,14 @@ import sys
 import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "pipeline"))
-from processes import Cluster, client  # noqa: E402
+from processes import BINARY, Cluster, client  # noqa: E402
 from throughput import PROMPTS  # noqa: E402
 
+os.environ.setdefault("ARBORIST_BIN", os.path.join(BINARY, "bin"))
+from gpu_run import binary_hash, commit  # noqa: E402
+
 MODES = ["off", "chain7", "tree8", "tree16", "tree32", "tree64", "auto"]
+PROGRAMS = ("arborist-verifier", "arborist-drafter", "arborist-coordinator", "arborist")
 FORMULA_SHARE = 0.85
 IDLE_BEYOND_ROUND_TRIP_US = 25
 IDLE_SHARE_AT_32 = 0.10
@@ -232,6 +236,7 @@ def show(row):
           + " us: " + " ".join(f"{part} {us:.0f}" for part, us in row["round_us"].items())
           + (" gpu: verify {verify_us} ({verify_rows} rows) draft {draft_us} ({draft_streams}) idle {idle_us_per_step} us, "
              .format(**gpu) + f"{100 * gpu['idle_share']:.1f} %" if gpu else "")
+          + (f" (to the drafter {gpu['to_draft_us']}, to the verifier {gpu['to_verify_us']})" if row["batch"] == 1 and "to_draft_us" in gpu else "")
           + (" MISSED: " + "; ".join(row["missed"]) if row["missed"] else ""), flush=True)
 
 
@@ -298,7 +303,8 @@ def main():
     if options.mps != "with":
         rows += run(options, False)
     if options.json:
-        result = {"mode": "end_to_end", "command": "tests/gpu/end_to_end.py " + " ".join(sys.argv[1:]), "device": card,
+        result = {"mode": "end_to_end", "command": "tests/gpu/end_to_end.py " + " ".join(sys.argv[1:]), "commit": commit(),
+                  "binaries": binary_hash(PROGRAMS), "device": card, "cpus": os.cpu_count(),
                   "date": datetime.date.today().isoformat(), "rows": rows}
         pathlib.Path(options.json).write_text(json.dumps(result, indent=1) + "\n")
 
