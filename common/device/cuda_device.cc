@@ -9,6 +9,7 @@
 #include "common/base/status_macros.h"
 #include "common/device/cuda_status.h"
 #include "common/device/device.h"
+#include "common/device/small_copy.h"
 #include "common/device/work_trace.h"
 
 namespace arborist {
@@ -126,6 +127,9 @@ class CudaDevice final : public Device {
   }
 
   absl::Status Copy(void* to, const void* from, size_t bytes) override {
+    if (recording_ && SuitsKernel(to, from, bytes)) {
+      return CudaStatus(CopyByKernel(to, from, bytes, stream_), "copy");
+    }
     return CudaStatus(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_), "copy");
   }
 
@@ -140,8 +144,11 @@ class CudaDevice final : public Device {
   absl::StatusOr<std::unique_ptr<RecordedWork>> Record(absl::FunctionRef<absl::Status()> work,
                                                        absl::string_view what) override {
     RETURN_IF_ERROR(Use());
+    RETURN_IF_ERROR(CudaStatus(LoadCopyKernel(), what));  // not possible in between
     RETURN_IF_ERROR(CudaStatus(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), what));
+    recording_ = true;
     const absl::Status enqueued = traced_ == nullptr ? work() : Traced(work);
+    recording_ = false;
     cudaGraph_t graph = nullptr;
     const cudaError_t ended = cudaStreamEndCapture(stream_, &graph);
     RETURN_IF_ERROR(enqueued);
@@ -168,6 +175,7 @@ class CudaDevice final : public Device {
   std::string architecture_;
   std::string name_;
   cudaStream_t stream_;
+  bool recording_ = false;
   std::unique_ptr<TracedWork> traced_;  // null: nobody measures
 };
 

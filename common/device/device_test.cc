@@ -1,6 +1,7 @@
 #include "common/device/device.h"
 
 #include <cstdint>
+#include <cstring>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -81,6 +82,43 @@ TEST(CudaDeviceTest, RecordedWorkRunsAgainWithNewInput) {
     ASSERT_TRUE((*work)->Start().ok());
     ASSERT_TRUE((*device)->Synchronize().ok());
     EXPECT_EQ(back->As<char>()[63], value);
+  }
+}
+
+TEST(CudaDeviceTest, RecordedCopiesOfEverySizeMoveTheirBytesAndNoOthers) {
+  const auto device = OpenCudaDevice({});
+  if (!device.ok()) {
+    GTEST_SKIP() << "skipped: no CUDA device";
+  }
+  constexpr size_t kBytes = 1 << 17;
+  const auto host = (*device)->AllocateHost(kBytes, "host");
+  const auto memory = (*device)->Allocate(kBytes, "device");
+  const auto back = (*device)->AllocateHost(kBytes, "back");
+  ASSERT_TRUE(host.ok() && memory.ok() && back.ok());
+  for (size_t i = 0; i < kBytes; ++i) {
+    host->As<unsigned char>()[i] = static_cast<unsigned char>(i * 7 + i / 256);
+  }
+  for (const size_t offset : {0, 16, 3}) {
+    for (const size_t bytes : {1, 15, 16, 17, 784, 4096, 4097, 65536, 100000}) {
+      const auto work = (*device)->Record(
+          [&]() -> absl::Status {
+            absl::Status status =
+                (*device)->Copy(memory->As<char>() + offset, host->As<char>() + offset, bytes);
+            return status.ok()
+                       ? (*device)->Copy(back->As<char>() + offset, memory->As<char>() + offset, bytes)
+                       : status;
+          },
+          "there and back");
+      ASSERT_TRUE(work.ok()) << work.status().ToString();
+      std::memset(back->data(), 0xee, kBytes);
+      ASSERT_TRUE((*work)->Start().ok());
+      ASSERT_TRUE((*device)->Synchronize().ok());
+      for (size_t i = 0; i < kBytes; ++i) {
+        const bool copied = i >= offset && i < offset + bytes;
+        ASSERT_EQ(back->As<unsigned char>()[i], copied ? host->As<unsigned char>()[i] : 0xee)
+            << bytes << " bytes at " << offset << ", byte " << i;
+      }
+    }
   }
 }
 

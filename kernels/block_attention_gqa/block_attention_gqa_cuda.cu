@@ -122,6 +122,9 @@ Params ParamsOf(const BlockAttentionGqaArgs& args) {
   p.dim = static_cast<int>(args.query.columns);
   p.padded = static_cast<int>(p.layout.padded_dim);
   p.group = static_cast<int>(args.query.heads / args.block_key.heads);
+  p.by_quads = Divisor(p.padded / 4);
+  p.by_dim = Divisor(p.dim);
+  p.by_group = Divisor(p.group);
   // An odd number of float4s: neighbouring keys then lie in different banks.
   p.key_step = p.padded + (p.padded % 8 == 0 ? 4 : 0);
   p.key_ranges = 1;

@@ -24,7 +24,7 @@ __device__ void LoadQueries(const Params& p, const Tile& tile, float* query) {
   if (p.dim == p.padded && reinterpret_cast<uintptr_t>(p.args.query.data) % sizeof(float4) == 0) {
     const int quads = p.dim / 4;
     for (int i = threadIdx.x; i < kTileQueries * quads; i += kThreads) {
-      const int q = i / quads, c = i % quads * 4;
+      const int q = p.by_quads.Quotient(i), c = p.by_quads.Rest(i, q) * 4;
       if (q < tile.count) {
         CopyAhead(query + q * p.padded + c, RowOf(p.args.query, tile.row(p, q), tile.head(p, q)) + c);
       } else {
@@ -34,7 +34,7 @@ __device__ void LoadQueries(const Params& p, const Tile& tile, float* query) {
     return;
   }
   for (int i = threadIdx.x; i < kTileQueries * p.padded; i += kThreads) {
-    const int q = i / p.padded, c = i % p.padded;
+    const int q = p.by_quads.Quotient(i / 4), c = i - q * p.padded;
     query[i] = q < tile.count && c < p.dim ? RowOf(p.args.query, tile.row(p, q), tile.head(p, q))[c] : 0.0f;
   }
 }
@@ -85,12 +85,12 @@ __device__ void LoadRows(const Params& p, const Tile& tile, const Chunk<kKeys>& 
     const int quads = p.dim / 4;
 #pragma unroll 4
     for (int i = threadIdx.x; i < chunk.count * quads; i += kThreads) {
-      const int row = i / quads, c = i % quads * 4;
+      const int row = p.by_quads.Quotient(i), c = p.by_quads.Rest(i, row) * 4;
       CopyAhead(rows + row * p.key_step + c, (row < split ? first : own) + row * stride + c);
     }
   } else {
     for (int i = threadIdx.x; i < chunk.count * p.padded; i += kThreads) {
-      const int row = i / p.padded, c = i % p.padded;
+      const int row = p.by_quads.Quotient(i / 4), c = i - row * p.padded;
       rows[row * p.key_step + c] = c < p.dim ? ((row < split ? first : own) + row * stride)[c] : 0.0f;
     }
   }
@@ -178,8 +178,8 @@ __device__ void Accumulate(const Params& p, const Chunk<kKeys>& chunk, const flo
   const int quads = p.padded / 4, items = kTileQueries / 4 * quads, ranges = p.key_ranges;
   const int keys = kKeys / ranges;
   for (int i = threadIdx.x; i < items * ranges; i += kThreads) {
-    const int range = i / items, item = i % items;
-    const int q = item / quads * 4, c = item % quads * 4;
+    const int range = p.by_quads.Quotient(i / (kTileQueries / 4)), item = i - range * items;
+    const int of_item = p.by_quads.Quotient(item), q = of_item * 4, c = p.by_quads.Rest(item, of_item) * 4;
     float4 sum[4] = {};
     const int end = min((range + 1) * keys, chunk.count);
 #pragma unroll 4
@@ -212,7 +212,8 @@ __device__ void Accumulate(const Params& p, const Chunk<kKeys>& chunk, const flo
     for (int range = 1; range < ranges; ++range) {
       sum += sums[range * kTileQueries * p.padded + i];
     }
-    put(i / p.padded, i % p.padded, sum);
+    const int q = p.by_quads.Quotient(i / 4);
+    put(q, i - q * p.padded, sum);
   }
 }
 

@@ -42,7 +42,7 @@ __device__ void Merge(const Params& p, const Tile& tile, int chunks, float* memo
   __syncthreads();
   constexpr int kAhead = 8;  // loads in flight
   for (int i = threadIdx.x; i < tile.count * dim; i += kThreads) {
-    const int q = i / dim, c = i % dim;
+    const int q = p.by_dim.Quotient(i), c = p.by_dim.Rest(i, q);
     const float* part = tile.part(p, 0) + q * padded + c;
     float sum = 0;
     for (int begin = 0; begin < chunks; begin += kAhead) {

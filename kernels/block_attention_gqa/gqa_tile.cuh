@@ -29,6 +29,22 @@ struct SharedLayout {
   int64_t floats = 0;
 };
 
+// Divides by what the call knows and the compiler does not: a division in every loop is most of the code.
+struct Divisor {
+  Divisor() = default;
+  explicit Divisor(int64_t by)
+      : divisor(static_cast<int>(by)),
+        multiplier(static_cast<uint32_t>(((uint64_t{1} << 32) + divisor - 1) / divisor)) {}
+  // Of 0 <= i < 2^24, for divisors up to 256.
+  __device__ int Quotient(int i) const {
+    return divisor == 1 ? i : static_cast<int>(__umulhi(static_cast<uint32_t>(i), multiplier));
+  }
+  __device__ int Rest(int i, int quotient) const { return i - quotient * divisor; }
+
+  int divisor = 1;
+  uint32_t multiplier = 0;
+};
+
 struct Params {
   BlockAttentionGqaArgs args;
   gqa::SplitLayout layout;
@@ -36,8 +52,11 @@ struct Params {
   int block = 0;
   int tiles = 0;  // of a key head
   int dim = 0;
-  int padded = 0;      // dim in whole float4s
-  int group = 0;       // query heads of a key head
+  int padded = 0;    // dim in whole float4s
+  int group = 0;     // query heads of a key head
+  Divisor by_quads;  // padded / 4
+  Divisor by_dim;
+  Divisor by_group;
   int key_step = 0;    // floats from a key to the next in shared memory
   int key_ranges = 0;  // of a chunk, summed apart
   float* parts = nullptr;
@@ -78,10 +97,10 @@ struct Tile {
     context = static_cast<int>(min(max(int64_t{p.args.context_rows.data[stream]}, int64_t{0}), most));
   }
   __device__ int64_t row(const Params& p, int query) const {
-    return stream * p.block + (first + query) / p.group;
+    return stream * p.block + p.by_group.Quotient(first + query);
   }
   __device__ int head(const Params& p, int query) const {
-    return kv_head * p.group + (first + query) % p.group;
+    return kv_head * p.group + p.by_group.Rest(first + query, p.by_group.Quotient(first + query));
   }
   __device__ int keys(const Params& p) const { return context + p.block; }
   __device__ float* part(const Params& p, int chunk) const {

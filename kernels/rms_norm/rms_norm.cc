@@ -47,6 +47,12 @@ absl::Status ValidateAddRmsNorm(const AddRmsNormArgs& args) {
   if (args.out.rows > 0 && args.out.data == args.into.data) {
     return absl::InvalidArgumentError("out is into, expected another place: both are kept");
   }
+  if (args.copy.columns > 0 && (args.copy.rows != args.into.rows || args.copy.columns != args.into.columns ||
+                                args.copy.row_stride < args.copy.columns)) {
+    return absl::InvalidArgumentError(absl::StrCat("copy=[", args.copy.rows, ", ", args.copy.columns,
+                                                   "], expected [", args.into.rows, ", ", args.into.columns,
+                                                   "]"));
+  }
   return ValidateRmsNorm(NormOf(args));
 }
 

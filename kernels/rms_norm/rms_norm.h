@@ -19,14 +19,15 @@ struct RmsNormArgs {
 
 absl::Status ValidateRmsNorm(const RmsNormArgs& args);
 
-// into[t, :] += from[t, :], then out = the norm of `into`: the bits of add_rows and rms_norm in one call. No
-// two of the three overlap.
+// into[t, :] += from[t, :], then out = the norm of `into`: the bits of add_rows and rms_norm in one call; and
+// of copy_rows, where the sum is wanted in a second place. No two of the four overlap.
 struct AddRmsNormArgs {
   View2<const float> from;    // [tokens, channels]
   View2<float> into;          // [tokens, channels]
   View1<const float> weight;  // [channels]
   View2<float> out;           // [tokens, channels]
   float epsilon = 0;          // > 0
+  View2<float> copy = {};     // [tokens, channels] what `into` became, or columns 0: not wanted
 };
 
 absl::Status ValidateAddRmsNorm(const AddRmsNormArgs& args);

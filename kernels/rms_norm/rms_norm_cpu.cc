@@ -24,6 +24,9 @@ absl::Status AddRmsNorm(const AddRmsNormArgs& args, StreamView stream) {
       for (int64_t c = 0; c < columns; ++c) {
         into[c] += from[c];
       }
+      if (args.copy.columns > 0) {
+        std::copy_n(into, columns, args.copy.row(t));
+      }
       norm(into, args.weight.data, args.out.row(t), columns, args.epsilon);
     }
   });

@@ -41,7 +41,8 @@ struct PlainRows {
 struct SummedRows {
   RmsNormArgs args;
   View2<const float> from;
-  float* into;  // args.x
+  float* into;        // args.x
+  View2<float> copy;  // columns 0: none
   template <bool kAligned>
   __device__ float4 Load(int64_t row, uint32_t quad) const {
     const int64_t columns = args.x.columns;
@@ -49,6 +50,9 @@ struct SummedRows {
                  b = LoadQuad<kAligned>(from.row(row), quad, columns);
     const float4 sum = make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w);
     StoreQuad<kAligned>(into + row * args.x.row_stride, quad, columns, sum);
+    if (copy.columns > 0) {
+      StoreQuad<kAligned>(copy.row(row), quad, columns, sum);
+    }
     return sum;
   }
 };
@@ -176,7 +180,8 @@ absl::Status RmsNorm(const RmsNormArgs& args, StreamView stream) {
 
 absl::Status AddRmsNorm(const AddRmsNormArgs& args, StreamView stream) {
   RETURN_IF_ERROR(ValidateAddRmsNorm(args));
-  return LaunchAny(SummedRows{NormOf(args), args.from, args.into.data}, QuadsAlign(args.from), "add_rms_norm",
+  return LaunchAny(SummedRows{NormOf(args), args.from, args.into.data, args.copy},
+                   QuadsAlign(args.from) && (args.copy.columns == 0 || QuadsAlign(args.copy)), "add_rms_norm",
                    stream);
 }
 

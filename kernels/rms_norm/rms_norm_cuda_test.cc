@@ -105,16 +105,24 @@ TEST_F(RmsNormCudaTest, AddRmsNormIsASumAndItsNormToTheLastBit) {
       for (size_t i = 0; i < sum.size(); ++i) {
         sum[i] += from[i];
       }
+      const int64_t gap = columns % 3;  // between the copy's rows
       const DeviceArray<float> added(from), into(before), scale(weight), out(rows * columns);
+      const DeviceArray<float> copy(std::vector<float>(rows * (columns + gap), -7.0f));
       ASSERT_TRUE(cuda::AddRmsNorm({.from = added.const_view(rows, columns),
                                     .into = into.view(rows, columns),
                                     .weight = scale.const_view(),
                                     .out = out.view(rows, columns),
-                                    .epsilon = 1e-5f},
+                                    .epsilon = 1e-5f,
+                                    .copy = {copy.data(), rows, columns, columns + gap}},
                                    stream())
                       .ok());
       Finish();
       EXPECT_TRUE(SameBits(into.Read(), sum)) << columns;
+      const std::vector<float> copied = copy.Read();
+      for (int64_t i = 0; i < rows * (columns + gap); ++i) {
+        const int64_t row = i / (columns + gap), column = i % (columns + gap);
+        ASSERT_EQ(copied[i], column < columns ? sum[row * columns + column] : -7.0f) << columns;
+      }
       EXPECT_TRUE(SameBits(out.Read(), Run(sum, weight, rows))) << columns;
     }
   }

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 
 #include "common/base/status_macros.h"
@@ -25,6 +26,9 @@ absl::Status AddRmsNorm(const AddRmsNormArgs& args, StreamView stream) {
   for (int64_t t = 0; t < args.into.rows; ++t) {
     for (int64_t c = 0; c < args.into.columns; ++c) {
       args.into.row(t)[c] += args.from.row(t)[c];
+    }
+    if (args.copy.columns > 0) {
+      std::copy_n(args.into.row(t), args.copy.columns, args.copy.row(t));
     }
   }
   return RmsNorm(NormOf(args), stream);

@@ -91,12 +91,13 @@ TEST(RmsNormTest, AddRmsNormIsASumAndItsNorm) {
                              {.threads = &pool})
                     .ok());
     ForEveryIsaAndThreadCount([&](StreamView stream) {
-      std::vector<float> into = before, out = Poisoned(rows * columns);
+      std::vector<float> into = before, out = Poisoned(rows * columns), copy = Poisoned(rows * columns);
       ASSERT_TRUE(cpu::AddRmsNorm({AsConstView(from, rows, columns), AsView(into, rows, columns), scale,
-                                   AsView(out, rows, columns), 1e-5f},
+                                   AsView(out, rows, columns), 1e-5f, AsView(copy, rows, columns)},
                                   stream)
                       .ok());
       EXPECT_TRUE(SameBits(into, sum));
+      EXPECT_TRUE(SameBits(copy, sum));
       EXPECT_TRUE(SameBits(out, want));
     });
     std::vector<float> into = before, out = Poisoned(rows * columns);

@@ -35,6 +35,9 @@ absl::Status CheckOptions(const ModelOptions& options, const ModelConfig& config
     if (layer < 0 || layer >= config.layers) {
       return error("tap_layers", layer, absl::StrCat("layers in [0, ", config.layers, ")"));
     }
+    if (std::count(options.tap_layers.begin(), options.tap_layers.end(), layer) > 1) {
+      return error("tap_layers", layer, "every layer at most once");
+    }
   }
   return absl::OkStatus();
 }
@@ -133,17 +136,14 @@ absl::Status DecoderModel::Embed(const StepBatchView& batch) {
                                 rank_.stream);
 }
 
-absl::Status DecoderModel::KeepTaps(int layer, int64_t rows) {
-  const int64_t hidden = config_.hidden_size, taps = static_cast<int64_t>(options_.tap_layers.size());
-  for (int64_t tap = 0; tap < taps; ++tap) {
-    if (options_.tap_layers[tap] == layer) {
-      RETURN_IF_ERROR(
-          rank_.kernels.copy_rows({.from = Const(Scratch::Rows(scratch_.residual, rows, hidden)),
-                                   .into = {scratch_.taps + tap * hidden, rows, hidden, taps * hidden}},
-                                  rank_.stream));
-    }
+View2<float> DecoderModel::TapOf(int layer, int64_t rows) const {
+  const auto& taps = options_.tap_layers;
+  const auto tap = std::find(taps.begin(), taps.end(), layer);
+  if (tap == taps.end()) {
+    return {};
   }
-  return absl::OkStatus();
+  const int64_t hidden = config_.hidden_size, all = static_cast<int64_t>(taps.size()) * hidden;
+  return {scratch_.taps + (tap - taps.begin()) * hidden, rows, hidden, all};
 }
 
 absl::Status DecoderModel::ComputeLogits(const StepBatchView& batch) {
@@ -188,8 +188,8 @@ absl::StatusOr<ForwardResult> DecoderModel::Forward(const StepBatchView& batch, 
   for (int layer = 0; layer < config_.layers; ++layer) {
     const View1<const float> next_norm =
         layer + 1 < config_.layers ? weights_.layers[layer + 1].input_norm : weights_.norm;
-    RETURN_IF_ERROR(ForwardLayer(rank_, weights_.layers[layer], next_norm, batch, planes, layer));
-    RETURN_IF_ERROR(KeepTaps(layer, batch.rows));
+    RETURN_IF_ERROR(ForwardLayer(rank_, weights_.layers[layer], next_norm, TapOf(layer, batch.rows), batch,
+                                 planes, layer));
   }
   RETURN_IF_ERROR(ComputeLogits(batch));
   const int64_t tap_columns = static_cast<int64_t>(options_.tap_layers.size()) * config_.hidden_size;

@@ -35,7 +35,8 @@ class DecoderModel final : public Model {
 
   absl::Status CheckBatch(const StepBatchView& batch, const KvPlanes& planes) const;
   absl::Status Embed(const StepBatchView& batch);
-  absl::Status KeepTaps(int layer, int64_t rows);
+  // Where the layer's output is wanted too; columns 0: nowhere.
+  View2<float> TapOf(int layer, int64_t rows) const;
   absl::Status ComputeLogits(const StepBatchView& batch);
 
   const ModelOptions options_;

@@ -9,8 +9,9 @@
 namespace arborist::verifier {
 
 // One decoder layer: takes the residual stream of scratch through attention and MLP. scratch.normed is its
-// input norm before, and the norm by next_norm (the next layer's, or the last of all) afterwards.
+// input norm before, and the norm by next_norm (the next layer's, or the last of all) afterwards. What the
+// layer leaves goes to `tap` too, unless that has no columns.
 absl::Status ForwardLayer(const RankContext& rank, const LayerWeights& weights, View1<const float> next_norm,
-                          const StepBatchView& batch, KvPlanes& planes, int layer);
+                          View2<float> tap, const StepBatchView& batch, KvPlanes& planes, int layer);
 
 }  // namespace arborist::verifier

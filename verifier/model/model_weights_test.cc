@@ -174,6 +174,7 @@ TEST_F(ModelWeightsTest, OptionsOutsideTheModelAreRefused) {
   EXPECT_THAT(refusal(options(4, 5, 64, {})), HasSubstr("max_logits_rows=5"));
   EXPECT_THAT(refusal(options(4, 4, 163904, {})), HasSubstr("max_context=163904"));
   EXPECT_EQ(refusal(options(4, 4, 64, {3})), "tap_layers=3, expected layers in [0, 3)");
+  EXPECT_EQ(refusal(options(4, 4, 64, {1, 0, 1})), "tap_layers=1, expected every layer at most once");
 }
 
 }  // namespace
