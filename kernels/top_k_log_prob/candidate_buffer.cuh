@@ -11,7 +11,7 @@ namespace arborist::kernels::cuda {
 // A block's candidates in shared memory, unordered: every key pushed that may still be among the k best.
 inline constexpr int kBufferThreads = 256;
 inline constexpr int kBufferWarps = kBufferThreads / 32;
-// Pushes that always fit while at most kBufferKept stand here.
+// Pushes that always fit while at most kBufferKept stand here: more than one warp has in its tile.
 inline constexpr int kBufferPush = 2048;
 inline constexpr int kBufferKept = 384;
 inline constexpr unsigned kAllLanes = 0xffffffffu;
@@ -21,12 +21,40 @@ struct CandidateBuffer {
   uint64_t kept[kBufferKept];
   int32_t count;  // may exceed the array: what did not fit was not stored
   int32_t kept_count;
+  uint32_t bound;
   int32_t warp_count[2][kBufferWarps];
   int32_t digit_count[2][2 * kBufferWarps];
   float warp_value[kBufferWarps];
 
   static constexpr int kCapacity = kBufferKept + kBufferPush;
 };
+
+// Appends the lanes' keys whose bits of `has` are set. All lanes of a warp call it, any warp at any time
+// between two barriers.
+template <int kKeys>
+__device__ inline void Append(CandidateBuffer& buffer, unsigned has, const uint64_t (&key)[kKeys]) {
+  const auto lane = threadIdx.x % 32;
+  unsigned lanes[kKeys];
+  int32_t all = 0;
+#pragma unroll
+  for (int i = 0; i < kKeys; ++i) {
+    lanes[i] = __ballot_sync(kAllLanes, (has >> i & 1u) != 0);
+    all += __popc(lanes[i]);
+  }
+  int32_t at = 0;
+  if (lane == 0) {
+    at = atomicAdd(&buffer.count, all);
+  }
+  at = __shfl_sync(kAllLanes, at, 0);
+#pragma unroll
+  for (int i = 0; i < kKeys; ++i) {
+    const int32_t own = at + __popc(lanes[i] & ((1u << lane) - 1));
+    if ((has >> i & 1u) != 0 && own < CandidateBuffer::kCapacity) {
+      buffer.key[own] = key[i];
+    }
+    at += __popc(lanes[i]);
+  }
+}
 
 // The sum over the block; `parity` alternates between calls that follow each other.
 __device__ inline int32_t BlockSum(CandidateBuffer& buffer, int32_t value, int parity) {
@@ -77,6 +105,48 @@ __device__ inline uint32_t KthUpperHalf(CandidateBuffer& buffer, int32_t count, 
   return bits == KeyBits::kUpper && (bound & 0x80000000u) == 0 ? bound | 0xffffu : bound;
 }
 
+// The same for few keys: one warp holds all of them and finds the bound bit by bit, the others wait.
+inline constexpr int kFewKeys = 256;
+__device__ inline uint32_t KthUpperHalfOfFew(CandidateBuffer& buffer, int32_t count, int32_t k,
+                                             KeyBits bits) {
+  if (threadIdx.x < 32) {
+    constexpr int kEach = kFewKeys / 32;
+    uint32_t half[kEach];
+#pragma unroll
+    for (int j = 0; j < kEach; ++j) {
+      const int32_t i = 32 * j + static_cast<int32_t>(threadIdx.x);
+      half[j] = i < count ? static_cast<uint32_t>(buffer.key[i] >> 32) : 0;
+    }
+    // Bits that all share need no trial.
+    const uint32_t any = static_cast<uint32_t>(buffer.key[0] >> 32);
+    uint32_t varying = 0;
+#pragma unroll
+    for (int j = 0; j < kEach; ++j) {
+      varying |= half[j] != 0 ? half[j] ^ any : 0;
+    }
+    varying = __reduce_or_sync(kAllLanes, varying);
+    const int highest = 31 - __clz(static_cast<int>(varying));  // -1: none varies
+    uint32_t bound = highest < 31 ? any >> (highest + 1) << (highest + 1) : 0;
+#pragma unroll 1
+    for (int bit = highest; bit >= static_cast<int>(bits); --bit) {
+      const uint32_t tried = bound | 1u << bit;
+      int32_t reach = 0;
+#pragma unroll
+      for (int j = 0; j < kEach; ++j) {
+        reach += half[j] >= tried ? 1 : 0;
+      }
+      bound = __reduce_add_sync(kAllLanes, reach) >= k ? tried : bound;
+    }
+    bound = bound >> static_cast<int>(bits) << static_cast<int>(bits);
+    if (threadIdx.x == 0) {
+      buffer.bound = bound;
+    }
+  }
+  __syncthreads();
+  const uint32_t bound = buffer.bound;
+  return bits == KeyBits::kUpper && (bound & 0x80000000u) == 0 ? bound | 0xffffu : bound;
+}
+
 // The largest whole key that k keys reach, for buffers where so many tie that the lower ids must decide.
 __device__ inline uint64_t KthKey(CandidateBuffer& buffer, int32_t count, int32_t k) {
   uint64_t bound = 0;
@@ -95,8 +165,9 @@ __device__ inline uint64_t KthKey(CandidateBuffer& buffer, int32_t count, int32_
 // Keeps the k largest of the buffer's `count` >= k keys (1 <= k <= 64), which differ, and of those that tie
 // with the last in value at most as many as fit. All threads call it; the new count is buffer.count. Returns
 // the smallest value that a later, higher id needs to be among the k best.
-__device__ inline float Reduce(CandidateBuffer& buffer, int32_t count, int32_t k, KeyBits bits) {
-  const uint32_t half = KthUpperHalf(buffer, count, k, bits);
+__device__ __noinline__ inline float Reduce(CandidateBuffer& buffer, int32_t count, int32_t k, KeyBits bits) {
+  const uint32_t half =
+      count <= kFewKeys ? KthUpperHalfOfFew(buffer, count, k, bits) : KthUpperHalf(buffer, count, k, bits);
   uint64_t bound = uint64_t{half} << 32;
 #pragma unroll 1
   for (int attempt = 0; attempt < 2; ++attempt) {

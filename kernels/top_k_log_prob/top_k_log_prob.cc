@@ -57,7 +57,8 @@ size_t TopKLogProbScratchBytes(int64_t rows, int64_t vocabulary) {
 }
 
 size_t TopKLogProbCudaScratchBytes(int64_t rows, int64_t vocabulary) {
-  return static_cast<size_t>(rows * CeilDiv(vocabulary, kTopKSegment)) * sizeof(TopKSegmentResult);
+  return static_cast<size_t>(TopKMostParts(rows, vocabulary)) * sizeof(TopKPartResult) +
+         static_cast<size_t>(rows * CeilDiv(vocabulary, kTopKTile)) * sizeof(TopKTileSum);
 }
 
 absl::Status ValidateTopKLogProbShapes(const TopKLogProbArgs& args) {

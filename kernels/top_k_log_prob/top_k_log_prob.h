@@ -21,10 +21,11 @@ namespace arborist::kernels {
 // linear.h, exp and log from exact_math.
 //
 // CUDA: the same ids, bit for bit, given the same logits. Its sum has an order of its own, since 16 lanes
-// over 163,840 ids would take longer than reading them: segments of a fixed number of ids, inside a segment a
-// fixed set of threads that each add their ids in ascending order, joined in a fixed tree, segments in
-// ascending order, with the device's own exp2. So a row's bits depend on the row alone, and log_prob is
-// within 2e-5 + 2e-6 of its size + 1e-9 of the vocabulary of the oracle's (whose lanes round for each id).
+// over 163,840 ids would take longer than reading them: tiles of 1024 ids, inside a tile 32 lanes that each
+// add their ids in a fixed order and join in a fixed tree, tiles joined in a fixed order, with the device's
+// own exp2 and, with noise on, the noise by the device's own logarithm. So a row's bits depend on the row
+// alone, and log_prob is within 2e-5 + 2e-6 of its size + 1e-9 of the vocabulary of the oracle's (whose lanes
+// round for each id).
 inline constexpr int kTopKLogProbMaxK = 64;
 
 // What one stream asks for. The first `depths` rows of the stream get k candidates each; nothing is written

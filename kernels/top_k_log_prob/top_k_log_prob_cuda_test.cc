@@ -172,7 +172,7 @@ TEST_F(TopKLogProbCudaTest, IdsAreTheHostsForEveryShapeKindAndNoise) {
 TEST_F(TopKLogProbCudaTest, IdsAreTheHostsAtTheVocabularyOfLargeModels) {
   Random random;
   SCOPED_TRACE(random.seed());
-  for (const int kind : {kNormal, kTies, kRising}) {
+  for (int kind = 0; kind < kKinds; ++kind) {
     for (const float temperature : {0.0f, 1.0f}) {
       ExpectTheHosts(RandomBatch(random, 1, 7, 163840, DType::kBF16, kind, temperature, 64));
     }
@@ -208,13 +208,63 @@ TEST_F(TopKLogProbCudaTest, ARowIsTheSameBitsAloneAndAmongManyOthers) {
   }
 }
 
+// With so many rows a block goes through half a row, ever more rounds with one threshold. All but three rows
+// are padding.
+TEST_F(TopKLogProbCudaTest, ARowOfEveryKindIsTheSameBitsWhenABlockGoesThroughHalfOfIt) {
+  Random random;
+  SCOPED_TRACE(random.seed());
+  constexpr int64_t kVocabulary = 163840;
+  constexpr int64_t kRows = 1024;
+  constexpr int64_t kK = 64;
+  const DeviceArray<BFloat16> logits(kRows * kVocabulary);
+  const DeviceArray<TokenId> token(kRows * kK);
+  const DeviceArray<float> log_prob(kRows * kK);
+  const DeviceArray<std::byte> scratch(static_cast<int64_t>(TopKLogProbCudaScratchBytes(kRows, kVocabulary)));
+  for (int kind = 0; kind < kKinds; ++kind) {
+    for (const float temperature : {0.0f, 0.8f}) {
+      SCOPED_TRACE(::testing::Message() << "kind " << kind << " T " << temperature);
+      Batch one = RandomBatch(random, 1, 1, kVocabulary, DType::kBF16, kind, temperature, kK);
+      one.stride = kVocabulary;
+      one.logits.resize(kVocabulary);
+      const Candidates alone = OnDevice(one);
+      std::vector<BFloat16> stored(kVocabulary);
+      std::transform(one.logits.begin(), one.logits.end(), stored.begin(), ToBFloat16);
+      std::vector<TopKParams> params(kRows);
+      for (const int64_t row : {0, 500, 1023}) {
+        params[row] = one.params[0];
+        ASSERT_EQ(cudaMemcpy(logits.data() + row * kVocabulary, stored.data(), kVocabulary * sizeof(BFloat16),
+                             cudaMemcpyHostToDevice),
+                  cudaSuccess);
+      }
+      const DeviceArray<TopKParams> on_device(params);
+      const absl::Status status =
+          cuda::TopKLogProb({.logits = {logits.data(), DType::kBF16, kRows, kVocabulary, kVocabulary},
+                             .params = on_device.const_view(),
+                             .token = token.view(kRows, kK),
+                             .log_prob = log_prob.view(kRows, kK),
+                             .scratch = scratch.view()},
+                            stream());
+      ASSERT_TRUE(status.ok()) << status;
+      Finish();
+      const Candidates together = {token.Read(), log_prob.Read()};
+      for (const int64_t row : {0, 500, 1023}) {
+        for (int64_t i = 0; i < kK; ++i) {
+          ASSERT_EQ(together.token[row * kK + i], alone.token[i]) << "row " << row << " rank " << i;
+          ASSERT_EQ(std::bit_cast<uint32_t>(together.log_prob[row * kK + i]),
+                    std::bit_cast<uint32_t>(alone.log_prob[i]));
+        }
+      }
+    }
+  }
+}
+
 TEST_F(TopKLogProbCudaTest, ANonFiniteLogitMakesItsRowNanAndSparesTheOthers) {
   Random random;
   SCOPED_TRACE(random.seed());
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     for (const float temperature : {0.0f, 1.0f}) {
       for (const float bad : {std::nanf(""), INFINITY, -INFINITY}) {
-        for (const int64_t at : {0, 8191, 8192, 19999}) {
+        for (const int64_t at : {0, 1023, 8191, 8192, 19999}) {
           Batch batch = RandomBatch(random, 1, 3, 20000, dtype, kNormal, temperature, 9);
           const Candidates want = OnDevice(batch);
           batch.logits[batch.stride + at] = bad;
