@@ -98,7 +98,9 @@ int main(int argc, char** argv) {
                         {"T=1", {.temperature = 1}},
                         {"T=0.7 top-p 0.9", {.temperature = 0.7f, .top_p = 0.9f}},
                         {"T=1 top-k 50 top-p 0.95", {.temperature = 1, .top_k = 50, .top_p = 0.95f}},
-                        {"T=1 min-p 0.05", {.temperature = 1, .min_p = 0.05f}}};
+                        {"T=1 min-p 0.05", {.temperature = 1, .min_p = 0.05f}},
+                        {"T=0.7 top-k 200 top-p 0.9 min-p 0.01",
+                         {.temperature = 0.7f, .top_k = 200, .top_p = 0.9f, .min_p = 0.01f}}};
   const float* logits = bench.Upload(arborist::kernels::Logits(256));
   for (const int64_t rows : {1, 17, 65, 256}) {
     for (const Kind& kind : kinds) {
