@@ -206,6 +206,32 @@ TEST_F(TreeAttentionMlaCudaTest, NeighboursChangeNoBit) {
   }
 }
 
+// Many sequences are worked on in other tiles than one.
+TEST_F(TreeAttentionMlaCudaTest, ManySequencesGiveTheBitsOfOne) {
+  constexpr int kSequences = 64;
+  struct Many {
+    Kind kind;
+    int64_t prefix;
+    int nodes;
+  };
+  for (const Many& many : {Many{Kinds()[0], 700, 9}, Many{Kinds()[1], 250, 20}, Many{Kinds()[3], 2300, 9},
+                           Many{Kinds()[5], 1100, 3}}) {
+    Random random;
+    const Story s = RandomStory(random, many.kind.shape, many.prefix, many.nodes, true);
+    AttentionCase alone(s.shape, PagesFor(s.prefix() + s.nodes()));
+    AddTree(alone, s);
+    const auto expected = RowsOnDevice(alone, many.kind.dtype, stream());
+    AttentionCase together(s.shape, kSequences * PagesFor(s.prefix() + s.nodes()));
+    for (int i = 0; i < kSequences; ++i) {
+      AddTree(together, s);
+    }
+    const auto rows = RowsOnDevice(together, many.kind.dtype, stream());
+    for (size_t row = 0; row < rows.size(); ++row) {
+      ASSERT_EQ(rows[row], expected[row % expected.size()]) << Describe(many.kind) << " row " << row;
+    }
+  }
+}
+
 TEST_F(TreeAttentionMlaCudaTest, ATableOfSlotsGivesTheBitsOfATableOfPages) {
   for (const Kind& kind : Kinds()) {
     Random random;
