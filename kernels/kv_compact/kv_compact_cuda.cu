@@ -27,7 +27,7 @@ struct Work {
   void* plane[kMaxCompactPlanes];
   int64_t row_bytes[kMaxCompactPlanes];
   int32_t chunk_end[kThreads];  // [planes] chunks of this plane and those before it
-  int32_t warp_sum[kThreads / 32];
+  int32_t happening[kThreads / 32], wide[kThreads / 32], narrow[kThreads / 32];  // of each warp
 };
 
 // The widest unit in which a plane's rows can be copied: 16, 4 or 1 bytes.
@@ -36,52 +36,63 @@ __device__ int Log2UnitBytes(const void* plane, int64_t row_bytes) {
   return both % 16 == 0 ? 4 : both % 4 == 0 ? 2 : 0;
 }
 
-// Sums of `value` over the threads up to each, for the first `count` threads.
-__device__ int32_t SumUpTo(int32_t value, int64_t count, int32_t* warp_sum) {
-  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
-#pragma unroll
-  for (int step = 1; step < 32; step *= 2) {
-    const int32_t before = __shfl_up_sync(0xffffffffu, value, step);
-    value += lane >= step ? before : 0;
-  }
-  if (lane == 31) {
-    warp_sum[warp] = value;
-  }
-  __syncthreads();
-  if (threadIdx.x < count) {
-    for (int i = 0; i < warp; ++i) {
-      value += warp_sum[i];
-    }
-  }
-  return value;
+__device__ int Lane() { return static_cast<int>(threadIdx.x) % 32; }
+__device__ int Warp() { return static_cast<int>(threadIdx.x) / 32; }
+
+// Sum of the first `warps` of one number a warp.
+__device__ int32_t SumOfWarps(const int32_t* sum, int warps) {
+  return __reduce_add_sync(0xffffffffu, Lane() < warps ? sum[Lane()] : 0);
 }
 
-// Lists the moves that happen, in any order, and the planes with their chunks of 2^log2_units units. Returns
-// log2_units: as many neighbouring units as the stage holds for all moves, at most 256 bytes of a row.
+__device__ int32_t ChunksOf(const void* plane, int64_t row_bytes, int log2_units) {
+  const int log2_bytes = Log2UnitBytes(plane, row_bytes) + log2_units;
+  return static_cast<int32_t>((row_bytes + (int64_t{1} << log2_bytes) - 1) >> log2_bytes);
+}
+
+// Lists the moves that happen, and the planes with their chunks of 2^log2_units units. Returns log2_units: as
+// many neighbouring units as the stage holds for all moves, at most 256 bytes of a row.
 __device__ int Plan(const KvCompactArgs& args, Work& work) {
   const int t = static_cast<int>(threadIdx.x);
-  const int32_t from = t < args.from.size ? args.from[t] : -1, to = t < args.to.size ? args.to[t] : -1;
   const bool has_plane = t < args.plane.size;
   void* const plane = has_plane ? args.plane[t] : nullptr;
   const int64_t row_bytes = has_plane ? args.row_bytes[t] : 0;
-  if (t == 0) {
-    work.moves = 0;
-  }
-  __syncthreads();
-  if (from >= 0 && from < args.slots && to >= 0 && to < args.slots) {
-    const int move = atomicAdd(&work.moves, 1);
-    work.from[move] = from;
-    work.to[move] = to;
-  }
   if (has_plane) {
     work.plane[t] = plane;
     work.row_bytes[t] = row_bytes;
   }
+  // Counted for both widths, so that they need not wait for the number of moves.
+  int32_t wide = ChunksOf(plane, row_bytes, 4), narrow = ChunksOf(plane, row_bytes, 3);
+#pragma unroll
+  for (int step = 1; step < 32; step *= 2) {
+    const int32_t wide_before = __shfl_up_sync(0xffffffffu, wide, step);
+    const int32_t narrow_before = __shfl_up_sync(0xffffffffu, narrow, step);
+    wide += Lane() >= step ? wide_before : 0;
+    narrow += Lane() >= step ? narrow_before : 0;
+  }
+  if (Lane() == 31) {
+    work.wide[Warp()] = wide;
+    work.narrow[Warp()] = narrow;
+  }
+  WaitForKernelBefore();  // which may have written the moves; the planes are nobody's
+  const int32_t from = t < args.from.size ? args.from[t] : -1, to = t < args.to.size ? args.to[t] : -1;
+  const bool happens = from >= 0 && from < args.slots && to >= 0 && to < args.slots;
+  const uint32_t happening = __ballot_sync(0xffffffffu, happens);
+  if (Lane() == 0) {
+    work.happening[Warp()] = __popc(happening);
+  }
   __syncthreads();
-  const int log2_units = work.moves * 16 <= kStageUnits ? 4 : 3;
-  const int log2_bytes = Log2UnitBytes(plane, row_bytes) + log2_units;
-  const auto chunks = static_cast<int32_t>((row_bytes + (int64_t{1} << log2_bytes) - 1) >> log2_bytes);
-  work.chunk_end[t] = SumUpTo(chunks, args.plane.size, work.warp_sum);
+  const int before = SumOfWarps(work.happening, Warp()) + __popc(happening & ((1u << Lane()) - 1));
+  const int moves = SumOfWarps(work.happening, kThreads / 32);
+  if (happens) {
+    work.from[before] = from;
+    work.to[before] = to;
+  }
+  const int log2_units = moves * 16 <= kStageUnits ? 4 : 3;
+  work.chunk_end[t] =
+      log2_units == 4 ? wide + SumOfWarps(work.wide, Warp()) : narrow + SumOfWarps(work.narrow, Warp());
+  if (t == 0) {
+    work.moves = moves;
+  }
   __syncthreads();
   return log2_units;
 }
@@ -116,29 +127,29 @@ __device__ void CopyToStage(Unit* stage, const Unit* from) {
 // what it read itself; it waits for the others because its `to` may be their `from`.
 template <typename Unit>
 __device__ void MoveChunk(void* plane, int64_t row_units, int64_t first, int log2_units, const Work& work,
-                          Unit* stage) {
+                          uint4* stage) {
   const int64_t unit = first + (threadIdx.x & ((1u << log2_units) - 1));
   auto* column = static_cast<Unit*>(plane) + unit;
   const int moves = unit < row_units ? work.moves : 0;
   const int first_move = static_cast<int>(threadIdx.x) >> log2_units, step = kThreads >> log2_units;
-  Unit* mine = stage + threadIdx.x;
+  // Of 16 bytes whatever the unit, so that a thread in the next chunk, of other units, meets only its own.
+  uint4* mine = stage + threadIdx.x;
 #pragma unroll 4
   for (int move = first_move, i = 0; move < moves; move += step, i += kThreads) {
-    CopyToStage(mine + i, column + work.from[move] * row_units);
+    CopyToStage(reinterpret_cast<Unit*>(mine + i), column + work.from[move] * row_units);
   }
   asm volatile("cp.async.wait_all;" ::: "memory");
   __syncthreads();
 #pragma unroll 4
   for (int move = first_move, i = 0; move < moves; move += step, i += kThreads) {
-    column[work.to[move] * row_units] = mine[i];
+    column[work.to[move] * row_units] = *reinterpret_cast<const Unit*>(mine + i);
   }
 }
 
 __global__ void __launch_bounds__(kThreads) MoveRows(KvCompactArgs args) {
-  LetNextKernelStart();
-  WaitForKernelBefore();
   __shared__ Work work;
   extern __shared__ uint4 stage[];
+  LetNextKernelStart();
   const int log2_units = Plan(args, work);
   const auto planes = static_cast<int>(args.plane.size);
   const int32_t chunks = work.moves == 0 ? 0 : work.chunk_end[planes - 1];
@@ -149,13 +160,13 @@ __global__ void __launch_bounds__(kThreads) MoveRows(KvCompactArgs args) {
     const int64_t row_bytes = work.row_bytes[p];
     switch (Log2UnitBytes(work.plane[p], row_bytes)) {
       case 4:
-        MoveChunk(work.plane[p], row_bytes / 16, first, log2_units, work, stage);
+        MoveChunk<uint4>(work.plane[p], row_bytes / 16, first, log2_units, work, stage);
         break;
       case 2:
-        MoveChunk(work.plane[p], row_bytes / 4, first, log2_units, work, reinterpret_cast<uint32_t*>(stage));
+        MoveChunk<uint32_t>(work.plane[p], row_bytes / 4, first, log2_units, work, stage);
         break;
       default:
-        MoveChunk(work.plane[p], row_bytes, first, log2_units, work, reinterpret_cast<uint8_t*>(stage));
+        MoveChunk<uint8_t>(work.plane[p], row_bytes, first, log2_units, work, stage);
     }
   }
 }
@@ -178,7 +189,7 @@ absl::Status KvCompact(const KvCompactArgs& args, StreamView stream) {
   const int64_t chunks = args.plane.size * ((args.max_row_bytes + 7) / 8);
   const auto blocks = static_cast<uint32_t>(std::min<int64_t>(chunks, processors * kBlocksPerProcessor));
   return LaunchOverlapped("kv_compact", MoveRows,
-                          {.grid = blocks, .block = kThreads, .shared_bytes = kStageBytes},
+                          {.grid = dim3(blocks), .block = dim3(kThreads), .shared_bytes = kStageBytes},
                           stream.cuda_stream, args);
 }
 
