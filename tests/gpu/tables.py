@@ -39,7 +39,8 @@ def table(result):
 def expected(text):
     before, _, rest = text.partition(BEGIN)
     _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n\n{table(json.loads(RESULT.read_text()))}\n\n{END}{after}"
+    body = table(json.loads(RESULT.read_text())) if RESULT.exists() else "None are committed yet."
+    return f"{before}{BEGIN}\n\n{body}\n\n{END}{after}"
 
 
 def main():
