@@ -81,6 +81,7 @@ GrpcVerifierStream::GrpcVerifierStream(v1::VerifierService::Stub& stub, const v1
                                        std::chrono::system_clock::time_point deadline,
                                        std::chrono::milliseconds peer_silence, SpinWait& spin)
     : peer_silence_(peer_silence), spin_(spin) {
+  spin_.Join();
   context_.set_deadline(deadline);
   stub.async()->Verify(&context_, this);
   AddHold();  // until reading ends: reads and writes start outside of reactions
@@ -93,6 +94,7 @@ GrpcVerifierStream::GrpcVerifierStream(v1::VerifierService::Stub& stub, const v1
 }
 
 GrpcVerifierStream::~GrpcVerifierStream() {
+  spin_.Leave();
   context_.TryCancel();
   std::unique_lock lock(mutex_);
   while (!done_.has_value()) {

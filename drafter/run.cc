@@ -55,6 +55,7 @@ absl::Status Serve(const Config& config, TerminationSignal& signal) {
   options.max_sequences = config.max_sequences;
   options.peer_silence = config.rpc.peer_silence;
   options.spin = device == nullptr ? std::chrono::microseconds(0) : SpinBesideDevice(device->kind());
+  options.tokens_follow_tree = device != nullptr && device->kind() == DeviceKind::kCuda;
   options.coupled = config.coupled;
   options.decode_tokens = config.decode_tokens;
   options.plain_decode_tokens = config.plain_decode_tokens;

@@ -21,8 +21,11 @@ struct DrafterServiceOptions {
   std::string verifier_address{};  // for people
   int max_sequences = 64;
   std::chrono::milliseconds peer_silence{300};
-  // How long a loop looks for the verifier's answer before it sleeps; two loops at most look at a time.
+  // How long a loop looks for the verifier's answer before it sleeps, while there are one or two.
   std::chrono::microseconds spin{0};
+  // Whether a round's tokens leave for the coordinator after the next tree instead of before it is drafted:
+  // for drafts that a GPU makes in a fraction of a millisecond.
+  bool tokens_follow_tree = false;
   bool coupled = true;
   int decode_tokens = 4;
   int plain_decode_tokens = 256;

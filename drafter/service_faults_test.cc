@@ -98,9 +98,12 @@ TEST_F(DrafterServiceTest, StormOfCancelsLeavesItUsable) {
 }
 
 TEST_F(DrafterServiceTest, StallHookSaysNothingMore) {
-  for (const FaultPoint point :
-       {FaultPoint::kBeforeTree, FaultPoint::kAfterTreeSent, FaultPoint::kBeforeTokensForwarded}) {
+  const FaultPoint points[] = {FaultPoint::kBeforeTree, FaultPoint::kAfterTreeSent,
+                               FaultPoint::kBeforeTokensForwarded};
+  for (int i = 0; i < 6; ++i) {
+    const FaultPoint point = points[i / 2];
     StartReady({.peer_silence = std::chrono::seconds(20),
+                .tokens_follow_tree = i % 2 == 1,
                 .fault = {.point = point, .kind = FaultKind::kStall, .round = 2}});
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(600));

@@ -22,6 +22,18 @@ TEST_F(DrafterServiceTest, TreeRoundsCommitTheRightTokensWithTheirCounts) {
   EXPECT_EQ(answer.messages.size(), 10u);
 }
 
+TEST_F(DrafterServiceTest, TokensThatLeaveAfterTheNextTreeAreTheSame) {
+  StartReady({.tokens_follow_tree = true});
+  const Answer answer = Call(Request());
+  ExpectWhole(answer);
+  EXPECT_EQ(answer.messages.size(), 10u);
+  EXPECT_EQ(answer.messages.front().accepted(), 4);
+  v1::SpeculateRequest plain = Request("plain");
+  plain.mutable_sequence()->set_mode(v1::SPECULATION_MODE_AUTO);
+  verifier_.next_budget = 0;
+  ExpectWhole(Call(plain));
+}
+
 TEST_F(DrafterServiceTest, ChainHasAtMostAsManyNodesAsTheProposerIsDeep) {
   StartReady();
   v1::SpeculateRequest request = Request();

@@ -55,6 +55,7 @@ absl::Status SpeculateReactor::RunLoop() {
 
 void SpeculateReactor::Run() {
   const absl::Status status = RunLoop();
+  SendHeld();
   shared_->sequences->Remove(this);
   // Ending the call may delete this object at once, so it is the last thing done.
   if (status.code() == absl::StatusCode::kCancelled || ReasonOf(status) == reason::kSlowReader) {
@@ -95,6 +96,9 @@ void SpeculateReactor::EndWith(const absl::Status& status) {
 }
 
 void SpeculateReactor::OnState(SpeculationState state, int prompt_tokens_done) {
+  if (state != SpeculationState::kDraft) {
+    SendHeld();
+  }
   std::unique_lock lock(mutex_);
   // Within the rounds Tokens mark the changes; the heartbeat says the state.
   const bool say = state == SpeculationState::kPrefill && state_ != state;
@@ -106,10 +110,29 @@ void SpeculateReactor::OnState(SpeculationState state, int prompt_tokens_done) {
   }
 }
 
+// To send takes as long as a tenth of a draft on a GPU, which meanwhile does nothing for this sequence; so
+// the tokens of a tree may go after the next tree.
+void SpeculateReactor::OnTokens(RoundTokens tokens) {
+  SendHeld();
+  v1::SpeculateResponse message = EncodeTokensMessage(tokens);
+  const bool hold =
+      shared_->tokens_follow_tree && tokens.verified_nodes > 0 && tokens.finish_reason == FinishReason::kNone;
+  if (hold) {
+    held_ = std::move(message);
+  } else {
+    Send(std::move(message));
+  }
+}
+
+void SpeculateReactor::SendHeld() {
+  if (held_.has_value()) {
+    Send(*std::exchange(held_, std::nullopt));
+  }
+}
+
 // The loop's thread waits for a slow reader, so that a busy moment of the coordinator costs time and not the
 // stream.
-void SpeculateReactor::OnTokens(RoundTokens tokens) {
-  v1::SpeculateResponse message = EncodeTokensMessage(tokens);
+void SpeculateReactor::Send(v1::SpeculateResponse message) {
   const auto patience = Clock::now() + kReaderPatience;
   std::unique_lock lock(mutex_);
   while (!end_.has_value() && !outbox_.PushResult(std::move(message))) {

@@ -25,7 +25,8 @@ struct SpeculateShared {
   Heartbeat* heartbeat = nullptr;
   SpeculationOptions options;
   std::chrono::milliseconds peer_silence{0};
-  SpinWait* spin = nullptr;  // of the loops that wait for the verifier
+  SpinWait* spin = nullptr;         // of the loops that wait for the verifier
+  bool tokens_follow_tree = false;  // a round's tokens go out when the next tree has left
 };
 
 // One Speculate call: runs the loop on a worker's thread and streams what it says. Deletes itself when both
@@ -54,12 +55,15 @@ class SpeculateReactor final : public grpc::ServerWriteReactor<v1::SpeculateResp
 
  private:
   absl::Status RunLoop();
+  void Send(v1::SpeculateResponse message);
+  void SendHeld();
 
   const SpeculateShared* const shared_;
   const v1::Sequence sequence_;
   const SpeculationRequest request_;
   grpc::CallbackServerContext* const context_;
   ServerOutbox<v1::SpeculateResponse> outbox_;
+  std::optional<v1::SpeculateResponse> held_;  // the loop's thread's
 
   std::mutex mutex_;
   std::condition_variable changed_;   // a write is done, or the end is decided

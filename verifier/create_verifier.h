@@ -34,7 +34,7 @@ struct VerifierOptions {
   int max_logits_rows = 0;      // of a step's trees; > max_tree_nodes, <= max_rows
   int prefill_chunk = 512;      // most prompt rows of a step
   bool run_self_test = true;
-  // How long the step thread looks for the next round before it sleeps.
+  // How long the step thread looks for the next round before it sleeps, while there are few sequences.
   std::chrono::microseconds spin{0};
   bool measure_costs = false;  // of steps, for AUTO's budgets: a quarter of a second at most
   ShadowOptions shadow = {};   // off unless its fraction says otherwise

@@ -14,6 +14,9 @@
 namespace arborist::verifier {
 namespace {
 
+// Up to which the step thread looks for the next round before it sleeps.
+constexpr size_t kFewSequences = 2;
+
 int ThreadsOf(StreamView stream) { return stream.threads == nullptr ? 0 : stream.threads->threads(); }
 
 bool TicketBefore(const Sequence* a, const Sequence* b) { return a->ticket < b->ticket; }
@@ -52,7 +55,7 @@ VerifierImpl::VerifierImpl(const VerifierOptions& options, std::unique_ptr<Model
     : options_(options),
       model_(std::move(model)),
       device_(device),
-      spin_(options.spin, /*most_threads=*/1),
+      spin_(options.spin, /*most_waiters=*/1),
       limits_{.max_rows = options.max_rows,
               .max_logits_rows = options.max_logits_rows,
               .max_tree_rows = options.max_tree_nodes + 1,
@@ -135,7 +138,7 @@ void VerifierImpl::Loop() {
 
 void VerifierImpl::AwaitWork(std::unique_lock<std::mutex>& lock) {
   busy_ = false;
-  if (!stopping_ && !HasWork()) {
+  if (!stopping_ && !HasWork() && table_.all().size() <= kFewSequences) {
     const uint64_t before = calls_.load(std::memory_order_relaxed);
     lock.unlock();
     spin_.Until([&] { return calls_.load(std::memory_order_relaxed) != before; });
