@@ -32,6 +32,7 @@ void BudgetPolicy::SeeTree(const TreeSeen& tree) {
     const double sample =
         away.count > 0 ? std::min(tree.away_seconds, kOutlier * away.seconds + 1e-5) : tree.away_seconds;
     MoveMean(sample, kSlowest, away.seconds, away.count);
+    away.rounds = std::min(away.rounds + 1, 1 << 20);
     MoveMean(tree.trees, kSlowest, away.trees, away.trees_count);
   }
   if (trial_.active) {
@@ -41,12 +42,15 @@ void BudgetPolicy::SeeTree(const TreeSeen& tree) {
   }
 }
 
+// A few rounds of each sequence: the first ones of a crowd are not like the rest.
+bool BudgetPolicy::Known(int group) const { return away_[group].rounds >= std::max(8, 2 << group); }
+
 // Of nearly as many sequences, if so many never drafted: rather fewer, which is too good and so gets tried.
 BudgetPolicy::Away BudgetPolicy::AwayOf(int sequences) const {
   const int group = std::min(DoublingGroup(sequences), kGroups - 1);
   for (int distance = 0; distance < kGroups; ++distance) {
     for (const int near : {group - distance, group + distance}) {
-      if (near >= 0 && near < kGroups && away_[near].count > 0) {
+      if (near >= 0 && near < kGroups && Known(near)) {
         Away away = away_[near];
         if (near != group) {
           away.trees = sequences;

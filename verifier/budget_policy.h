@@ -24,7 +24,7 @@ struct TreeSeen {
   std::span<const float> score;   // [nodes], the root first
   std::span<const int32_t> path;  // accepted nodes, the root first
   double away_seconds = 0;  // from its last committed tokens to the start of this step: draft, wire, wait
-  bool first_after_plain = false;  // `away` holds what the drafter had to catch up with
+  bool first_after_plain = false;  // `away` holds what the drafter had to catch up with, or others' prompts
   int trees = 1;                   // in this step, of those that follow this decision
 };
 
@@ -56,6 +56,7 @@ class BudgetPolicy {
     double trees = 1;  // of them in one step
     int count = 0;
     int trees_count = 0;
+    int rounds = 0;  // seen, ever
   };
   struct Trial {
     bool active = false;
@@ -68,6 +69,7 @@ class BudgetPolicy {
     bool hopeless = false;  // plain decoding, as far as is known
   };
 
+  bool Known(int group) const;
   Away AwayOf(int sequences) const;
   bool Fits(const BudgetLoad& load, int nodes) const;
   int BestTree(const BudgetLoad& load) const;

@@ -147,7 +147,7 @@ const std::vector<World>& Worlds() {
 TEST(BudgetPolicyTest, EndsWithinTwoPercentOfTheBestFixedChoice) {
   for (const World& world : Worlds()) {
     Simulation simulation(world);
-    simulation.Run(1);  // finds out
+    simulation.Run(5);  // finds out
     EXPECT_GT(simulation.Run(10), 0.98 * world.Best())
         << world.name << " best " << world.Best() << " off " << world.Rate(0);
   }

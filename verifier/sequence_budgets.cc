@@ -75,7 +75,7 @@ void SequenceBudgets::See(const Sequence& sequence, const TreeOutcome& outcome, 
                        .score = round.tree.score,
                        .path = outcome.path,
                        .away_seconds = Seconds(step_begin - sequence.told_at),
-                       .first_after_plain = !sequence.told_after_tree,
+                       .first_after_plain = !sequence.told_after_tree || sequence.told_at < prompt_end_,
                        .trees = trees});
 }
 

@@ -35,6 +35,9 @@ class SequenceBudgets {
   // A step without prompt rows, everything around it included.
   void SeeStep(int rows, int trees, Clock::time_point begin, Clock::time_point end);
 
+  // A step with prompt rows ended: trees that waited for it were away for longer than drafts take.
+  void SeePrompt(Clock::time_point end) { prompt_end_ = end; }
+
   // Of the sequence's next tree, after Decide; notes that it is told.
   int Next(Sequence& sequence) const;
   // Of its first tree; the sequence has been counted.
@@ -56,6 +59,7 @@ class SequenceBudgets {
   CostCurve costs_;
   const int most_rows_;
   std::vector<Kind> kinds_;
+  Clock::time_point prompt_end_;
   // All that were counted.
   int rows_ = 0;
   double tokens_ = 0;

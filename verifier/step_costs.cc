@@ -31,6 +31,9 @@ void VerifierImpl::NoteStepCost() {
   for (const StepTree& tree : step_trees_) {
     rows += static_cast<int>(tree.token.size());
   }
+  if (!chunks_.empty()) {
+    budgets_.SeePrompt(now);
+  }
   if (chunks_.empty() && step_status_.ok() && !runner_->shadowed()) {
     budgets_.SeeStep(rows, static_cast<int>(trees_.size()), step_begin_, now);
   }
