@@ -52,8 +52,8 @@ class Attempt:
         return [line for line in self.lines if line.startswith("=========") and not QUIET.match(line)]
 
 
-def sanitize_one(tool, program, environment, deadline):
-    deadline = min(deadline, time.monotonic() + PROGRAM_SECONDS)
+def sanitize_one(tool, program, environment, deadline, seconds):
+    deadline = min(deadline, time.monotonic() + seconds)
     begin, results, left_out, complaints, code, tests = time.monotonic(), {}, [], [], None, 0
     while code is None and time.monotonic() < deadline:
         command = ["compute-sanitizer", "--tool", tool, "--error-exitcode", "99", "--print-limit", "3", str(program),
@@ -84,8 +84,12 @@ def sanitize(programs, environment, deadline):
     programs = sorted((program for program in programs if program.name not in FAULTS_ON_PURPOSE),
                       key=lambda program: -program.stat().st_size)
 
-    def one(which):
-        row = sanitize_one(*which, environment, deadline)
+    jobs = [(tool, program) for program in programs for tool in TOOLS]
+    # Where time is short every program has its share of it.
+    seconds = min(PROGRAM_SECONDS, (deadline - time.monotonic()) * AT_ONCE / max(1, len(jobs)))
+
+    def one(job):
+        row = sanitize_one(*job, environment, deadline, seconds)
         print(f'{"ok    " if good(row) else "FAILED"} {row["tool"]} {row["program"]}: {row["passed"]} passed, '
               f'{len(row["failed"])} failed, {len(row["too_slow"])} too slow, {row["not_begun"]} not begun, {row["seconds"]:.1f} s',
               flush=True)
@@ -94,5 +98,5 @@ def sanitize(programs, environment, deadline):
         return row
 
     with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
-        rows = list(pool.map(one, [(tool, program) for program in programs for tool in TOOLS]))
+        rows = list(pool.map(one, jobs))
     return all(good(row) for row in rows), rows
