@@ -147,8 +147,17 @@ class TensorItem {
     }
   }
 
-  // 16 columns of this warp's quarter of a step's keys, for ScorePart.
+  // Where the width is no multiple of 64 columns the last quarter has fewer parts.
+  __device__ bool HasPart(int part) const {
+    return K::kSteps % kQuarters == 0 || warp_ % kQuarters * K::kQuarterSteps + part < K::kSteps;
+  }
+
+  // 16 columns of this warp's quarter of a step's keys, for ScorePart. Behind the last part lie keys of
+  // another tile, which may be on their way: nobody would use them, but racecheck is right to complain.
   __device__ void LoadScoreKeys(int step, int part) {
+    if (!HasPart(part)) {
+      return;
+    }
     const int first = warp_ % kQuarters * K::kQuarterSteps;
     LoadMatrices(keys_[part % 2], SharedAddress(memory_ + L::kKeys) + step % kStages * K::kStageBytes +
                                       (lane_ % 16 * K::kStride + lane_ / 16 * 8 + first * 16) * 2 +
@@ -160,7 +169,7 @@ class TensorItem {
     if (part + 1 < K::kQuarterSteps) {
       LoadScoreKeys(step, part + 1);
     }
-    if (K::kSteps % kQuarters == 0 || warp_ % kQuarters * K::kQuarterSteps + part < K::kSteps) {
+    if (HasPart(part)) {
 #pragma unroll
       for (int i = 0; i < kOwnTiles; ++i) {
         MultiplyAdd(score_[i], keys_[part % 2], query_[part][i][0], query_[part][i][1]);
