@@ -1,19 +1,25 @@
 #!/usr/bin/env python3
-"""Keeps the GPU table of kernels/README.md equal to tests/gpu/results/bench.json: --write makes it, --check compares."""
+"""Keeps the GPU tables of the READMEs equal to the committed results: --write makes them, --check compares.
+
+kernels/README.md from bench.json; README.md beside this file from the others.
+"""
 
 import json
 import pathlib
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-README = ROOT / "kernels/README.md"
-RESULT = ROOT / "tests/gpu/results/bench.json"
-BEGIN = "<!-- gpu figures: made by tests/gpu/tables.py --write -->"
+RESULTS = ROOT / "tests/gpu/results"
 END = "<!-- end of gpu figures -->"
 
 
-def table(result):
+def stored(name):
+    return json.loads((RESULTS / f"{name}.json").read_text())
+
+
+def kernel_figures():
     """The figures that have a goal, and what stood beside them; the others are in the file."""
+    result = stored("bench")
     controls = [row for row in result["rows"] if row["kernel"] == "control"]
     copies = [row["microseconds"] for row in controls if "TB/s" in row["shape"]]
     empty = sorted(row["microseconds"] for row in controls if "empty" in row["shape"])
@@ -36,25 +42,85 @@ def table(result):
     return "\n".join(lines)
 
 
-def expected(text):
+def made(result, command):
+    return f'{result["device"]}, {result.get("cpus", 16)} CPUs, commit {result["commit"]}, {result["date"]}, `{command}`'
+
+
+def end_to_end():
+    """tokens/s, a row for each MPS, batch and temperature; and which limits were missed."""
+    lines = [made(stored("end_to_end_mps"), "tests/gpu/end_to_end.py") + ". Tokens/s of all sequences; in brackets times plain decoding.", ""]
+    rows = [dict(row, mps=mps) for name, mps in (("end_to_end_mps", "with"), ("end_to_end", "without")) for row in stored(name)["rows"]]
+    modes = list(dict.fromkeys(row["mode"] for row in rows))
+    lines += ["| MPS | batch | T | " + " | ".join(modes) + " |", "|---" * (3 + len(modes)) + "|"]
+    missed = {}
+    for key in dict.fromkeys((row["mps"], row["batch"], row["temperature"]) for row in rows):
+        cells = {row["mode"]: row for row in rows if (row["mps"], row["batch"], row["temperature"]) == key}
+        off = cells["off"]["tokens_per_second"]
+        texts = [f'{cells[mode]["tokens_per_second"]:.0f}' + (f' ({cells[mode]["tokens_per_second"] / off:.2f})' if mode != "off" else "")
+                 for mode in modes]
+        lines.append(f"| {key[0]} | {key[1]} | {key[2]:g} | " + " | ".join(texts) + " |")
+        for mode in modes:
+            for text in cells[mode]["missed"]:
+                missed.setdefault((key[0], key[1], key[2]), []).append(f"{mode}: {text}")
+    lines += ["", "Limits missed:", ""]
+    lines += [f'- {mps} MPS, batch {batch}, T={temperature:g}: {"; ".join(texts)}' for (mps, batch, temperature), texts in missed.items()]
+    return lines
+
+
+def auto_against_off():
+    lines = [made(stored("auto_against_off_mps"), "tests/gpu/auto_against_off.py") + ". AUTO against plain decoding, interleaved; mean and 95 % "
+             "interval, which must stay above -2 %.", "", "| MPS | batch | T | alternations | AUTO against off | tokens/s |", "|---|---|---|---|---|---|"]
+    for name, mps in (("auto_against_off_mps", "with"), ("auto_against_off", "without")):
+        for row in sorted(stored(name)["rows"], key=lambda row: (row["batch"], row["temperature"])):
+            rates = ", ".join(f"{mode} {rate:.0f}" for mode, rate in row["tokens_per_second"].items())
+            lines.append(f'| {mps} | {row["batch"]} | {row["temperature"]:g} | {row["alternations"]} | {row["mean"]:+.1%} [{row["low"]:+.1%}, '
+                         f'{row["high"]:+.1%}]{"" if row["holds"] else " (missed)"} | {rates} |')
+    return lines
+
+
+def runs():
+    """What the modes of run.sh ended with."""
+    lines = []
+    for mode in ("check", "gate", "sanitize", "bench"):
+        result = stored(mode)
+        lines.append(f'- {made(result, result["command"])}: {"ok" if result["ok"] else "not ok"} in {result["seconds"]} s.')
+        if mode == "sanitize":
+            for tool in dict.fromkeys(row["tool"] for row in result["rows"]):
+                rows = [row for row in result["rows"] if row["tool"] == tool]
+                complaining = [row["program"] for row in rows if row["complaints"] or row["failed"]]
+                lines.append(f'  {tool}: {sum(row["passed"] for row in rows)} tests passed, {sum(len(row["too_slow"]) for row in rows)} too slow, '
+                             f'{sum(row["not_begun"] for row in rows)} not begun; complaints: {", ".join(complaining) or "none"}.')
+    return lines
+
+
+def gpu_runs():
+    return "\n".join([*runs(), "", *end_to_end(), "", *auto_against_off()])
+
+
+TABLES = ((ROOT / "kernels/README.md", kernel_figures), (ROOT / "tests/gpu/README.md", gpu_runs))
+BEGIN = "<!-- gpu figures: made by tests/gpu/tables.py --write -->"
+
+
+def expected(text, body):
     before, _, rest = text.partition(BEGIN)
     _, _, after = rest.partition(END)
-    body = table(json.loads(RESULT.read_text())) if RESULT.exists() else "None are committed yet."
     return f"{before}{BEGIN}\n\n{body}\n\n{END}{after}"
 
 
 def main():
     if sys.argv[1:] not in (["--check"], ["--write"]):
         sys.exit("usage: tests/gpu/tables.py --check | --write")
-    text = README.read_text()
-    if BEGIN not in text or END not in text:
-        sys.exit(f"{README} lacks the lines {BEGIN!r} and {END!r}")
-    if sys.argv[1] == "--write":
-        README.write_text(expected(text))
-    elif text != expected(text):
-        sys.exit(f"{README} differs from {RESULT}: run tests/gpu/tables.py --write")
-    else:
-        print("kernels/README.md equals the committed figures")
+    for readme, body in TABLES:
+        text = readme.read_text()
+        if BEGIN not in text or END not in text:
+            sys.exit(f"{readme} lacks the lines {BEGIN!r} and {END!r}")
+        wanted = expected(text, body())
+        if sys.argv[1] == "--write":
+            readme.write_text(wanted)
+        elif text != wanted:
+            sys.exit(f"{readme} differs from the results in {RESULTS}: run tests/gpu/tables.py --write")
+        else:
+            print(f"{readme.relative_to(ROOT)} equals the committed figures")
 
 
 if __name__ == "__main__":
