@@ -18,6 +18,13 @@ elseif(ARBORIST_CUDA STREQUAL ON)
 endif()
 
 if(ARBORIST_HAS_CUDA)
+  # Whether kernels overlap is decided by the GPU at run time and by the architecture when compiling; PTX of an older one
+  # that a newer GPU compiles for itself would have the launches without the waits.
+  foreach(architecture IN LISTS ARBORIST_CUDA_ARCHITECTURES)
+    if(NOT architecture MATCHES "^[0-9]+[af]?-real$")
+      message(FATAL_ERROR "ARBORIST_CUDA_ARCHITECTURES has ${architecture}, expected entries like 90a-real")
+    endif()
+  endforeach()
   set(CMAKE_CUDA_ARCHITECTURES ${ARBORIST_CUDA_ARCHITECTURES})
   enable_language(CUDA)
   if(NOT DEFINED CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25 does not know nvcc's C++20

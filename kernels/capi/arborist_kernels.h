@@ -22,6 +22,11 @@
  * are baked into a captured graph, everything behind a pointer is read when it runs. Call each function once
  * before the first capture, since that loads its code.
  *
+ * Kernels of yours that are launched with programmatic stream serialization keep two rules beside ours: one
+ * directly in front of a function waits itself (griddepcontrol.wait) in at least one block, since ours wait
+ * for it alone; one behind reads nothing that any of ours wrote before its own wait, since ours let the next
+ * kernel begin early. Ordinary launches and copies need nothing.
+ *
  * Padding. A graph's batch is as large as its bucket. Rows that hold no token have write_slot -1, trees that
  * hold no sequence have budget 0 or no rows; they cost little and touch nothing.
  *

@@ -3,7 +3,9 @@
 #include <cuda_runtime.h>
 
 #include <cstddef>
+#include <cstring>
 #include <nv/target>
+#include <type_traits>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -21,6 +23,21 @@ __device__ inline void LetNextKernelStart() {
 // Until the kernel before has ended and all that it wrote can be read. Elsewhere it has already.
 __device__ inline void WaitForKernelBefore() {
   NV_IF_TARGET(NV_PROVIDES_SM_90, (asm volatile("griddepcontrol.wait;" ::: "memory");))
+}
+
+// What a kernel looks at before it waits because an earlier wait covers it, in words of 8 bytes past the L1,
+// which may hold what lay there before.
+template <typename T>
+__device__ inline T LoadPastL1(const T* from) {
+  static_assert(std::is_trivially_copyable_v<T> && sizeof(T) % 8 == 0 && alignof(T) == 8);
+  unsigned long long words[sizeof(T) / 8];
+#pragma unroll
+  for (size_t i = 0; i < sizeof(T) / 8; ++i) {
+    words[i] = __ldcg(reinterpret_cast<const unsigned long long*>(from) + i);
+  }
+  T value;
+  memcpy(&value, words, sizeof(T));
+  return value;
 }
 
 struct KernelShape {

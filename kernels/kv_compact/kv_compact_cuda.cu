@@ -52,6 +52,7 @@ __device__ int32_t ChunksOf(const void* plane, int64_t row_bytes, int log2_units
 // Lists the moves that happen, and the planes with their chunks of 2^log2_units units. Returns log2_units: as
 // many neighbouring units as the stage holds for all moves, at most 256 bytes of a row.
 __device__ int Plan(const KvCompactArgs& args, Work& work) {
+  WaitForKernelBefore();  // a caller of the C library may have written planes and moves with a kernel
   const int t = static_cast<int>(threadIdx.x);
   const bool has_plane = t < args.plane.size;
   void* const plane = has_plane ? args.plane[t] : nullptr;
@@ -73,7 +74,6 @@ __device__ int Plan(const KvCompactArgs& args, Work& work) {
     work.wide[Warp()] = wide;
     work.narrow[Warp()] = narrow;
   }
-  WaitForKernelBefore();  // which may have written the moves; the planes are nobody's
   const int32_t from = t < args.from.size ? args.from[t] : -1, to = t < args.to.size ? args.to[t] : -1;
   const bool happens = from >= 0 && from < args.slots && to >= 0 && to < args.slots;
   const uint32_t happening = __ballot_sync(0xffffffffu, happens);

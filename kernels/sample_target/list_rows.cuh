@@ -55,8 +55,12 @@ __device__ void ForEachPart(const SampleLaunch& launch, const Work& work) {
   const auto rows = static_cast<int32_t>(launch.args.logits.rows);
   for (int32_t base = 0; base < rows; base += kReadThreads) {
     const int32_t own = base + static_cast<int32_t>(threadIdx.x);
-    truncated[threadIdx.x] =
-        own < rows && IsTruncated(ParamsOf(launch.args, own), launch.args.logits.columns);
+    const SamplingParams* params = own < rows ? ParamsOf(launch.args, own) : nullptr;
+    truncated[threadIdx.x] = false;
+    if (params != nullptr) {
+      const SamplingParams looked_up = LoadPastL1(params);
+      truncated[threadIdx.x] = IsTruncated(&looked_up, launch.args.logits.columns);
+    }
     __syncthreads();
     if (base == 0) {
       WaitForKernelBefore();

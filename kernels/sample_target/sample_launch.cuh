@@ -26,7 +26,7 @@ struct SampleLaunch {
 };
 
 __device__ inline const SamplingParams* ParamsOf(const SampleTargetArgs& args, int64_t row) {
-  const int32_t index = args.params_index[row];
+  const int32_t index = __ldcg(&args.params_index[row]);
   return index >= 0 && index < args.params.size ? &args.params[index] : nullptr;
 }
 

@@ -39,7 +39,7 @@ struct Row {
 
 __device__ Row RowOf(const Launch& launch, uint32_t row) {
   const auto depths = static_cast<uint32_t>(launch.depths);
-  const TopKParams& params = launch.args.params[row / depths];
+  const TopKParams params = LoadPastL1(&launch.args.params[row / depths]);
   const auto depth = static_cast<int32_t>(row % depths);
   const int64_t fits = min(min(launch.args.token.columns, launch.args.log_prob.columns),
                            min(launch.args.logits.columns, int64_t{kTopKLogProbMaxK}));
