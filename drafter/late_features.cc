@@ -18,7 +18,7 @@ void LateFeatures::Keep(FeatureRows features) {
   last->values.insert(last->values.end(), features.values.begin(), features.values.end());
   last->rows += features.rows;
   // Everything before the last piece is older, and so are its own first rows; seldom, so that it is cheap.
-  if (last->rows > 2 * window_) {
+  if (last->rows > window_ + window_ / 8) {
     const int32_t gone = last->rows - window_;
     const auto width = static_cast<int64_t>(last->values.size()) / last->rows;
     last->values.erase(last->values.begin(), last->values.begin() + gone * width);

@@ -162,6 +162,12 @@ void BudgetPolicy::EndTrial(double now) {
   trial_.active = false;
 }
 
+void BudgetPolicy::Leave(double now) {
+  if (trial_.active) {
+    EndTrial(now);
+  }
+}
+
 int BudgetPolicy::Larger(const BudgetLoad& load, int nodes) const {
   const int larger = std::min(2 * nodes, load.most_nodes);
   return Fits(load, larger) && Rate(load, larger) > kNearly * Rate(load, nodes) ? larger : nodes;

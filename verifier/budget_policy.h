@@ -41,6 +41,8 @@ class BudgetPolicy {
 
   // After a step with any of the sequences in it: nodes of their next trees. `now` in seconds, never falling.
   int Decide(const BudgetLoad& load, double now);
+  // All of the sequences are gone: a trial ends here, so that the idle time after it is not its cost.
+  void Leave(double now);
   // For a sequence that begins: as the others, without a trial.
   int Standing(const BudgetLoad& load) const;
 

@@ -68,6 +68,21 @@ class Simulation {
   void Change(const World& world) { world_ = world; }
   BudgetPolicy& policy() { return policy_; }
 
+  // While plain decoding is best: until the policy tries a tree.
+  void RunUntilATrial() {
+    const BudgetLoad load = {
+        .sequences = world_.sequences, .most_nodes = world_.most_nodes, .most_rows = 512};
+    while (policy_.Standing(load) == 0) {
+      Step();
+    }
+  }
+  // All sequences end, and others come later.
+  void Idle(double seconds) {
+    policy_.Leave(now_);
+    now_ += seconds;
+    was_plain_ = true;
+  }
+
   // Tokens a second over so much simulated time.
   double Run(double seconds) {
     const double begin = now_;
@@ -172,6 +187,17 @@ TEST(BudgetPolicyTest, GoesBackWhenConditionsChange) {
       EXPECT_GT(simulation.Run(5), 0.97 * after.Best()) << before.name << ", then " << after.name;
     }
   }
+}
+
+TEST(BudgetPolicyTest, AnIdleHourAfterATrialIsNotItsCost) {
+  Simulation simulation({.name = "drafting is slow", .away = 5e-3});
+  simulation.Run(5);
+  simulation.RunUntilATrial();
+  simulation.Idle(3600);
+  const World after = {.name = "small trees pay"};
+  simulation.Change(after);
+  simulation.Run(20);
+  EXPECT_GT(simulation.Run(5), 0.97 * after.Best());
 }
 
 TEST(BudgetPolicyTest, ASequenceThatMayNotDraftNeverDoes) {

@@ -106,6 +106,9 @@ absl::StatusOr<ShadowOptions> ReadShadowConfig(const v1::ShadowConfig& in, const
   for (const int kernel : in.kernels()) {
     ASSIGN_OR_RETURN(const ShadowKernel named,
                      ReadShadowKernel(static_cast<v1::ShadowKernel>(kernel), config));
+    if (std::find(out.kernels.begin(), out.kernels.end(), named) != out.kernels.end()) {
+      return FieldError("shadow.kernels", v1::ShadowKernel_Name(kernel), "each kernel once");
+    }
     out.kernels.push_back(named);
   }
   out.exact = config.numerics == kernels::Numerics::kExact;

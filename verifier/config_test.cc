@@ -171,6 +171,8 @@ TEST_F(VerifierConfigTest, ShadowVerificationAndMetricsAreReadAndChecked) {
   EXPECT_THAT(Message(with("shadow { fraction: nan }")), HasSubstr("shadow.fraction=nan"));
   EXPECT_THAT(Message(with("shadow { relative_limit: -1 }")), HasSubstr("shadow.relative_limit=-1"));
   EXPECT_THAT(Message(with("shadow { rows: 65 }")), HasSubstr("shadow.rows=65, expected a value in [1, 64]"));
+  EXPECT_THAT(Message(with("shadow { kernels: [SHADOW_KERNEL_MOE_ROUTE, SHADOW_KERNEL_MOE_ROUTE] }")),
+              HasSubstr("shadow.kernels=SHADOW_KERNEL_MOE_ROUTE, expected each kernel once"));
   EXPECT_THAT(Message(with("shadow { kernels: SHADOW_KERNEL_UNSPECIFIED }")),
               HasSubstr("shadow.kernels=0, expected"));
   EXPECT_THAT(Message(with("shadow { kernels: SHADOW_KERNEL_RECORDED_STEP }")),

@@ -185,6 +185,8 @@ absl::Status Serve(const Config& config, TerminationSignal& signal) {
   std::fprintf(stderr, "verifier: signal %d, draining\n", signal.Wait());
   server->Drain();
   service.Stop();
+  // Before the server goes: its last reports may still turn health, which is the server's.
+  loaded.verifier.reset();
   return device_failure.status();
 }
 

@@ -51,6 +51,14 @@ void SequenceBudgets::Count(const Sequence& sequence) {
   }
 }
 
+void SequenceBudgets::EndCount(Clock::time_point now) {
+  for (Kind& kind : kinds_) {
+    if (kind.load.sequences == 0) {
+      kind.policy.Leave(Seconds(now.time_since_epoch()));
+    }
+  }
+}
+
 BudgetLoad SequenceBudgets::LoadOf(const Kind& kind) const {
   BudgetLoad load = kind.load;
   load.other_rows = rows_ - kind.rows;
@@ -93,7 +101,13 @@ void SequenceBudgets::SeeStep(int rows, int trees, Clock::time_point begin, Cloc
 
 int SequenceBudgets::Next(Sequence& sequence) const {
   const int most = sequence.args.tree_nodes;
-  sequence.told_budget = sequence.follows_budget ? std::min(kinds_[KindOf(sequence)].nodes, most) : most;
+  const Kind& kind = kinds_[KindOf(sequence)];
+  sequence.told_budget = most;
+  if (sequence.follows_budget) {
+    sequence.told_budget = std::min(kind.nodes, most);
+  } else if (sequence.args.automatic) {  // it decoded some tokens because it lacked context, and will follow
+    sequence.told_budget = std::min(kind.policy.Standing(LoadOf(kind)), most);
+  }
   sequence.told_after_tree = sequence.round.decode_left == 0;
   return sequence.told_budget;
 }

@@ -27,6 +27,7 @@ class SequenceBudgets {
   // While a step is planned: counts all sequences that decode now or soon will.
   void BeginCount();
   void Count(const Sequence& sequence);
+  void EndCount(Clock::time_point now);
 
   // After a step: what became of a sequence in it, before Decide. `trees` in all.
   void See(const Sequence& sequence, const TreeOutcome& outcome, Clock::time_point step_begin, int trees);

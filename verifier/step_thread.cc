@@ -204,6 +204,7 @@ void VerifierImpl::Plan() {
       waiting_trees_.push_back(sequence.get());
     }
   }
+  budgets_.EndCount(Clock::now());
   std::sort(waiting_trees_.begin(), waiting_trees_.end(), TicketBefore);
   std::sort(waiting_prompts_.begin(), waiting_prompts_.end(), TicketBefore);
   tree_rows_.clear();

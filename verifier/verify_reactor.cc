@@ -150,6 +150,9 @@ absl::Status VerifyReactor::HandleRound(const v1::VerifyRequest& request) {
     return FieldError("round", absl::StrCat(round), absl::StrCat(rounds_ + 1));
   }
   rounds_ = round;
+  lock.lock();
+  first_budget_.reset();
+  lock.unlock();
   if (request.has_tree()) {
     RETURN_IF_ERROR(CheckDraftSeconds(request.tree().draft_seconds()));
     return RoundError(verifier_->SubmitTree(sequence, round, DecodeTree(request.tree().tree())),

@@ -1,5 +1,6 @@
 // Commands for measurements: many requests at once, and the round trip of an empty call.
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <fstream>
 #include <thread>
@@ -20,6 +21,7 @@ namespace arborist::coordinator {
 namespace {
 
 constexpr int64_t kMaxCalls = 1000000;
+constexpr size_t kMaxRequests = 4096;  // each has a thread
 
 absl::StatusOr<std::vector<v1::GenerateRequest>> ReadRequests(const std::string& path) {
   std::ifstream file(path);
@@ -30,8 +32,9 @@ absl::StatusOr<std::vector<v1::GenerateRequest>> ReadRequests(const std::string&
                                                      " what is no GenerateRequest in text format"));
     }
   }
-  if (requests.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat("--requests=", path, ", expected a file with requests"));
+  if (requests.empty() || requests.size() > kMaxRequests) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--requests=", path, " has ", requests.size(), " lines, expected 1 to ", kMaxRequests));
   }
   return requests;
 }
@@ -69,13 +72,15 @@ int BatchCommand(int argc, const char* const* argv) {
   for (std::thread& thread : threads) {
     thread.join();
   }
+  int code = 0;
   for (const GeneratedAnswer& answer : answers) {
     if (!answer.status.ok()) {
-      return PrintRpcError(answer.status);
+      code = PrintRpcError(answer.status);
+      continue;
     }
     std::printf("%s\n", AsJson(answer).c_str());
   }
-  return 0;
+  return code;
 }
 
 int PingCommand(int argc, const char* const* argv) {
