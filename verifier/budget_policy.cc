@@ -62,13 +62,17 @@ BudgetPolicy::Away BudgetPolicy::AwayOf(int sequences) const {
   return {.seconds = 0, .trees = static_cast<double>(sequences)};
 }
 
+int BudgetPolicy::TreesTogether(const Away& away, const BudgetLoad& load) {
+  return std::clamp(static_cast<int>(std::lround(away.trees)), 1, load.sequences);
+}
+
 double BudgetPolicy::Rate(const BudgetLoad& load, int nodes) const {
   if (nodes == 0) {
     const double step = costs_.Seconds(load.sequences + load.other_rows, load.sequences + load.other_rows);
     return (load.sequences + load.other_tokens) / step;
   }
   const Away away = AwayOf(load.sequences);
-  const int trees = std::clamp(static_cast<int>(std::lround(away.trees)), 1, load.sequences);
+  const int trees = TreesTogether(away, load);
   const double step = costs_.Seconds(trees * (nodes + 1) + load.other_rows, trees + load.other_rows);
   // Groups that take turns wait for each other's steps, however soon their trees come.
   const double round = std::max(away.seconds + step, step * load.sequences / trees);
@@ -76,8 +80,7 @@ double BudgetPolicy::Rate(const BudgetLoad& load, int nodes) const {
 }
 
 bool BudgetPolicy::Fits(const BudgetLoad& load, int nodes) const {
-  const int trees =
-      std::clamp(static_cast<int>(std::lround(AwayOf(load.sequences).trees)), 1, load.sequences);
+  const int trees = TreesTogether(AwayOf(load.sequences), load);
   return nodes >= 1 && nodes <= load.most_nodes && trees * (nodes + 1) + load.other_rows <= load.most_rows;
 }
 
@@ -93,8 +96,7 @@ int BudgetPolicy::TrialTree(const BudgetLoad& load, int best) const {
 
 // Trees that fill a size of steps: nodes up to there cost nothing more.
 int BudgetPolicy::BestTree(const BudgetLoad& load) const {
-  const int trees =
-      std::clamp(static_cast<int>(std::lround(AwayOf(load.sequences).trees)), 1, load.sequences);
+  const int trees = TreesTogether(AwayOf(load.sequences), load);
   const double current = Fits(load, current_) ? Rate(load, current_) : 0;
   int best = current > 0 ? current_ : 0;
   double best_rate = current * kAhead;

@@ -73,6 +73,7 @@ class BudgetPolicy {
 
   bool Known(int group) const;
   Away AwayOf(int sequences) const;
+  static int TreesTogether(const Away& away, const BudgetLoad& load);
   bool Fits(const BudgetLoad& load, int nodes) const;
   int BestTree(const BudgetLoad& load) const;
   int TrialTree(const BudgetLoad& load, int best) const;
@@ -85,8 +86,7 @@ class BudgetPolicy {
   const CostCurve& costs_;
   AcceptCurve accept_;
   std::array<Away, kGroups> away_;
-  int current_ = 0;  // nodes
-  bool decided_ = false;
+  int current_ = 0;    // nodes
   int sequences_ = 1;  // of the last decision
   Trial trial_;
   double next_trial_ = 0;

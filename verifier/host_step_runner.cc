@@ -7,23 +7,10 @@
 #include "common/base/check.h"
 #include "common/base/status_macros.h"
 #include "verifier/batch_builder.h"
+#include "verifier/sample_scratch.h"
 #include "verifier/shadow_verifier.h"
 
 namespace arborist::verifier {
-namespace {
-
-// The kernel wants its scratch on a 64-byte boundary.
-constexpr size_t kScratchAlignment = 64;
-
-View1<std::byte> Aligned(std::vector<std::byte>& bytes) {
-  void* data = bytes.data();
-  size_t space = bytes.size();
-  Check(std::align(kScratchAlignment, 1, data, space) != nullptr, "scratch has room to align");
-  return {static_cast<std::byte*>(data), static_cast<int64_t>(space)};
-}
-
-}  // namespace
-
 HostStepRunner::HostStepRunner(const StepCapacity& capacity, Model* model, KvCache* cache,
                                FeatureProjection* projection, const kernels::KernelSet& kernels,
                                StreamView stream)

@@ -5,7 +5,6 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <memory>
 #include <numeric>
 #include <span>
 
@@ -14,19 +13,10 @@
 #include "kernels/kernel_set.h"
 #include "kernels/tree_accept/tree_accept.h"
 #include "kernels/tree_attention_mla/tree_attention_mla.h"
+#include "verifier/sample_scratch.h"
 
 namespace arborist::verifier {
 namespace {
-
-// Asked for by sample_target's checks, of every backend.
-constexpr size_t kScratchAlignment = 64;
-
-View1<std::byte> Aligned(std::vector<std::byte>& bytes) {
-  void* data = bytes.data();
-  size_t space = bytes.size();
-  Check(std::align(kScratchAlignment, 1, data, space) != nullptr, "scratch has room to align");
-  return {static_cast<std::byte*>(data), static_cast<int64_t>(space)};
-}
 
 // Adds up what one kernel's comparisons gave.
 class Tally {

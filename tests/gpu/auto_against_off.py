@@ -19,11 +19,11 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "pipeline"))
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from end_to_end import Mps, device, one_batch  # noqa: E402
+from end_to_end import Mps, one_batch  # noqa: E402
 from processes import BINARY, Cluster  # noqa: E402
 
 os.environ.setdefault("ARBORIST_BIN", os.path.join(BINARY, "bin"))
-from gpu_run import binary_hash, commit  # noqa: E402
+from gpu_run import binary_hash, commit, device  # noqa: E402
 
 LIMIT = -0.02
 PROGRAMS = ["arborist-coordinator", "arborist-drafter", "arborist-verifier"]

@@ -34,21 +34,13 @@ from processes import BINARY, Cluster, client  # noqa: E402
 from throughput import PROMPTS  # noqa: E402
 
 os.environ.setdefault("ARBORIST_BIN", os.path.join(BINARY, "bin"))
-from gpu_run import binary_hash, commit  # noqa: E402
+from gpu_run import binary_hash, commit, device  # noqa: E402
 
 MODES = ["off", "chain7", "tree8", "tree16", "tree32", "tree64", "auto"]
 PROGRAMS = ("arborist-verifier", "arborist-drafter", "arborist-coordinator", "arborist")
 FORMULA_SHARE = 0.85
 IDLE_BEYOND_ROUND_TRIP_US = 25
 IDLE_SHARE_AT_32 = 0.10
-
-
-def device():
-    try:
-        return subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"], check=True,
-                              capture_output=True, text=True).stdout.splitlines()[0].strip()
-    except (OSError, subprocess.CalledProcessError, IndexError):
-        return None
 
 
 class Mps:

@@ -43,7 +43,8 @@ def kernel_figures():
 
 
 def made(result, command):
-    return f'{result["device"]}, {result.get("cpus", 16)} CPUs, commit {result["commit"]}, {result["date"]}, `{command}`'
+    cpus = f', {result["cpus"]} CPUs' if "cpus" in result else ""
+    return f'{result["device"]}{cpus}, commit {result["commit"]}, {result["date"]}, `{command}`'
 
 
 def end_to_end():
