@@ -1,19 +1,26 @@
-// What a recorded round of drafting costs on the GPU. Usage: draft_round_cuda_bench DRAFTER_DIR TARGET_DIR
-// [context]
+// What a recorded round of drafting costs on the GPU: wall time of Run, the host's part included.
+//   draft_round_cuda_bench [--drafter=DIR] [--target=DIR] [--context=N] [--json=FILE]
 
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
+#include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "common/base/status_macros.h"
 #include "common/device/device.h"
 #include "common/weights/checkpoint.h"
 #include "drafter/context_pool.h"
 #include "drafter/draft_round.h"
 #include "kernels/backend.h"
+#include "kernels/bench/cuda_bench.h"
 
 namespace arborist::drafter {
 namespace {
@@ -68,7 +75,8 @@ absl::Status Load(const std::string& drafter, const std::string& target, Bench& 
 }
 
 // Contexts of `rows` committed positions, the last 3 of which a round brings along.
-absl::Status Measure(Bench& bench, int64_t streams, int32_t rows, int nodes) {
+absl::Status Measure(Bench& bench, int64_t streams, int32_t rows, int nodes,
+                     kernels::bench::CudaBench& report) {
   std::vector<DraftRequest> requests;
   std::vector<const DraftRequest*> pointers;
   std::vector<TokenTree> trees(streams);
@@ -95,12 +103,14 @@ absl::Status Measure(Bench& bench, int64_t streams, int32_t rows, int nodes) {
       seconds.push_back(std::chrono::duration<double>(Clock::now() - begin).count());
     }
   }
-  std::printf("%3d sequences, context %4d, %3d nodes: %7.1f us a round (wall, host's part included)\n",
-              static_cast<int>(streams), rows, nodes, MedianMicroseconds(seconds));
+  report.Report({.kernel = "draft round",
+                 .shape = absl::StrFormat("sequences %d nodes %d context %d", streams, nodes, rows),
+                 .microseconds = MedianMicroseconds(seconds)});
   return absl::OkStatus();
 }
 
-absl::Status Run(const std::string& drafter, const std::string& target, int32_t context) {
+absl::Status Run(const std::string& drafter, const std::string& target, int32_t context,
+                 kernels::bench::CudaBench& report) {
   Bench bench;
   RETURN_IF_ERROR(Load(drafter, target, bench));
   const DFlashSettings& s = bench.settings;
@@ -125,7 +135,7 @@ absl::Status Run(const std::string& drafter, const std::string& target, int32_t 
   for (const int64_t streams : {1, 2, 8, 32}) {
     for (const int32_t rows : {std::min(context, 200), context}) {
       for (const int nodes : {8, 64}) {
-        RETURN_IF_ERROR(Measure(bench, streams, rows, nodes));
+        RETURN_IF_ERROR(Measure(bench, streams, rows, nodes, report));
       }
     }
   }
@@ -136,12 +146,33 @@ absl::Status Run(const std::string& drafter, const std::string& target, int32_t 
 }  // namespace arborist::drafter
 
 int main(int count, char** arguments) {
-  if (count < 3) {
-    std::fprintf(stderr, "usage: draft_round_cuda_bench DRAFTER_DIR TARGET_DIR [context]\n");
+  const char* source = std::getenv("ARBORIST_SOURCE_DIR");
+  const std::string pair = absl::StrCat(source == nullptr ? "." : source, "/deploy/models/arborist-tiny");
+  std::string drafter = pair + "/drafter", target = pair + "/target", context = "1000";
+  std::vector<char*> left = {arguments[0]};
+  for (int i = 1; i < count; ++i) {
+    bool ours = false;
+    for (const auto& [name, value] :
+         {std::pair{"--drafter=", &drafter}, {"--target=", &target}, {"--context=", &context}}) {
+      if (absl::StartsWith(arguments[i], name)) {
+        *value = arguments[i] + std::string(name).size();
+        ours = true;
+      }
+    }
+    if (!ours) {
+      left.push_back(arguments[i]);
+    }
+  }
+  int32_t positions = 0;
+  if (!absl::SimpleAtoi(context, &positions) || positions < 4) {
+    std::fprintf(stderr, "--context is %s, expected at least 4\n", context.c_str());
     return 2;
   }
-  const int context = count > 3 ? std::atoi(arguments[3]) : 1000;
-  const absl::Status status = arborist::drafter::Run(arguments[1], arguments[2], context);
+  arborist::kernels::bench::CudaBench report(static_cast<int>(left.size()), left.data());
+  if (!report.has_device()) {
+    return 0;
+  }
+  const absl::Status status = arborist::drafter::Run(drafter, target, positions, report);
   if (!status.ok()) {
     std::fprintf(stderr, "%s\n", std::string(status.message()).c_str());
     return 1;

@@ -1,14 +1,15 @@
 // How long a verify step takes on a GPU, and how much of it is the forward pass.
 //   device_step_cuda_bench [--model=DIR] [--drafter=DIR] [--json=FILE] [--sequences=N --nodes=N] [--shadow]
-// "step": median time of Run, from packing on the host to the outcomes there, with EXACT and with FAST
-// numerics by turns. "forward": the recorded forward pass of the same size, started many times in a row, a
-// start. One shape alone suits a profiler. With --shadow instead: "step" without shadow verification, with it
-// but not drawn, and drawn (the oracles' own thread aside). Without a GPU it says so and ends with 0.
+// --json as every kernel bench writes it; the goal of a step with EXACT numerics is 1.15 times the same
+// step's with FAST. "step": median time of Run, from packing on the host to the outcomes there, with EXACT
+// and with FAST numerics by turns. "forward": the recorded forward pass of the same size, started many times
+// in a row, a start. One shape alone suits a profiler. With --shadow instead: "step" without shadow
+// verification, with it but not drawn, and drawn (the oracles' own thread aside). Without a GPU it says so
+// and ends with 0.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <fstream>
 #include <functional>
 #include <memory>
 #include <random>
@@ -20,10 +21,10 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 #include "common/base/check.h"
 #include "common/projection/projection.h"
 #include "kernels/backend.h"
+#include "kernels/bench/cuda_bench.h"
 #include "verifier/device_step_runner.h"
 #include "verifier/shadow_verifier.h"
 
@@ -33,6 +34,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int kContext = 448;
+constexpr double kExactOverFast = 1.15;
 constexpr StepCapacity kCapacity{
     .max_rows = 512, .max_logits_rows = 512, .max_sequences = 32, .max_pages_per_sequence = 10};
 
@@ -264,27 +266,25 @@ int Main(int argc, char** argv) {
     return 0;
   }
   StepBench fast(target, drafter, all_sequences.back(), kernels::Numerics::kFast, **device);
-  std::printf("%s, context %d\n%9s %6s %10s %12s %12s %16s %12s\n", (*device)->name().c_str(), kContext,
-              "sequences", "nodes", "step us", "forward us", "FAST step us", "FAST forward us", "EXACT/FAST");
-  std::vector<std::string> rows;
+  std::string json_flag = absl::StrCat("--json=", json);
+  char* bench_flags[] = {argv[0], json_flag.data()};
+  kernels::bench::CudaBench bench(json.empty() ? 1 : 2, bench_flags);
   for (const int sequences : all_sequences) {
     for (const int nodes : all_nodes) {
       if (sequences * (nodes + 1) > kCapacity.max_logits_rows) {
         continue;
       }
       const auto [e, f] = Measure({sequences, nodes}, exact, fast);
-      std::printf("%9d %6d %10.1f %12.1f %12.1f %16.1f %12.3f\n", sequences, nodes, e.step, e.forward, f.step,
-                  f.forward, e.step / f.step);
-      rows.push_back(absl::StrFormat(
-          "{\"sequences\": %d, \"nodes\": %d, \"step_microseconds\": %.1f, \"forward_microseconds\": %.1f, "
-          "\"fast_step_microseconds\": %.1f, \"fast_forward_microseconds\": %.1f}",
-          sequences, nodes, e.step, e.forward, f.step, f.forward));
+      const std::string shape =
+          absl::StrFormat("sequences %d nodes %d context %d", sequences, nodes, kContext);
+      bench.Report({.kernel = "verify step",
+                    .shape = shape,
+                    .microseconds = e.step,
+                    .goal_microseconds = kExactOverFast * f.step});
+      bench.Report({.kernel = "verify step, FAST", .shape = shape, .microseconds = f.step});
+      bench.Report({.kernel = "forward pass", .shape = shape, .microseconds = e.forward});
+      bench.Report({.kernel = "forward pass, FAST", .shape = shape, .microseconds = f.forward});
     }
-  }
-  if (!json.empty()) {
-    std::ofstream(json) << "{\"bench\": \"device_step\", \"device\": \"" << (*device)->name()
-                        << "\", \"steps\": [\n"
-                        << absl::StrJoin(rows, ",\n") << "\n]}\n";
   }
   return 0;
 }

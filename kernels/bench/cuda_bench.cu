@@ -189,6 +189,12 @@ void CudaBench::Report(const CudaFigure& figure) {
   std::fflush(stdout);
 }
 
+size_t CudaBench::FreeBytes() {
+  size_t left = 0, all = 0;
+  Must(cudaMemGetInfo(&left, &all));
+  return left;
+}
+
 void* CudaBench::Memory(size_t bytes, int fill) {
   void* data;
   Must(cudaMalloc(&data, bytes + 2));

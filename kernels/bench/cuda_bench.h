@@ -47,6 +47,8 @@ class CudaBench {
   // Device memory that lives until the program ends, filled with random bf16 values of about unit size (or
   // with `fill` repeated where that is >= 0).
   void* Memory(size_t bytes, int fill = -1);
+  // What the device has left.
+  static size_t FreeBytes();
   template <typename T>
   T* Upload(const std::vector<T>& values) {
     return static_cast<T*>(UploadBytes(values.data(), values.size() * sizeof(T)));

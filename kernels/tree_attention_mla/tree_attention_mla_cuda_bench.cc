@@ -18,13 +18,19 @@ namespace arborist::kernels::bench {
 namespace {
 
 constexpr double kFloorFlops = 780e12;
-constexpr int64_t kPoolSlots = int64_t{1} << 21;
+// Keys of 64 sequences of 131,072 positions and a tree; all shapes share them.
+constexpr int64_t kPoolSlots = 64 * (131072 + 2 * kPageRows);
+// Of 64 trees of 65 nodes with 128 heads.
+constexpr int64_t kMostQueries = int64_t{64} * 65 * 128;
 
 struct Shape {
   int64_t heads, latent, rope, nodes, prefix, batch;
   int64_t width() const { return latent + rope; }
   int64_t rows() const { return nodes * batch; }
   int64_t pages() const { return (prefix + nodes + kPageRows - 1) / kPageRows; }
+  size_t ScratchBytes() const {
+    return TreeAttentionMlaCudaScratchBytes(rows(), heads, latent, rope, pages());
+  }
   double Flops() const {
     return 2.0 * static_cast<double>(width() + latent) * heads * rows() * (prefix + nodes);
   }
@@ -32,20 +38,19 @@ struct Shape {
   double Bytes() const { return KeyBytes() + 2.0 * static_cast<double>(rows() * heads * (width() + latent)); }
 };
 
-// Memory that all shapes share.
+// Memory that all shapes share. Working memory grows up to `most_scratch`.
 struct Pool {
   explicit Pool(CudaBench& b)
       : cache(b.Memory(kPoolSlots * 576 * 2)),
-        query(static_cast<float*>(b.Memory(size_t{1} << 30))),
-        out(static_cast<float*>(b.Memory(size_t{1} << 29))),
-        scratch(static_cast<std::byte*>(b.Memory(kScratch))),
-        host_cache(Download(static_cast<const uint16_t*>(cache), kPoolSlots * 576)) {}
-  static constexpr size_t kScratch = size_t{4} << 30;
+        query(static_cast<float*>(b.Memory(kMostQueries * 576 * 4))),
+        out(static_cast<float*>(b.Memory(kMostQueries * 512 * 4, 0xff))),
+        most_scratch(b.FreeBytes() / 10 * 9),
+        scratch(static_cast<std::byte*>(b.Memory(most_scratch, 0xff))) {}
   void* cache;
   float* query;
   float* out;
+  size_t most_scratch;
   std::byte* scratch;
-  std::vector<uint16_t> host_cache;
 };
 
 // Page tables over pages that no other set has, and random trees.
@@ -93,24 +98,40 @@ TreeAttentionMlaArgs InputSet(CudaBench& b, const Pool& pool, const Shape& s,
           .tail_slot = {b.Upload(tail_slot), rows, kMaxTailKeys, kMaxTailKeys},
           .tail_count = {b.Upload(tail_count), rows},
           .out = {pool.out, rows, s.heads, s.latent},
-          .scratch = {pool.scratch, static_cast<int64_t>(Pool::kScratch)}};
+          .scratch = {pool.scratch, static_cast<int64_t>(s.ScratchBytes())}};
 }
 
-// One head of the last row that the last launch left, against plain softmax attention.
+// One head of the last row that the last launch left, against plain softmax attention over the keys of its
+// sequence, which are copied page by page.
 void CheckLastRow(const Pool& pool, const Shape& s, const TreeAttentionMlaArgs& args) {
   const int64_t row = s.rows() - 1;
   const std::vector<float> query = Download(args.query.at(row, s.heads - 1), s.width());
   const int32_t sequence = 0;
   const std::vector<int32_t> pages = Download(args.page_table.row(s.batch - 1), s.pages());
   const std::vector<int32_t> prefix_blocks = Download(args.prefix_blocks.data + row, 1);
-  const std::vector<int32_t> tail_slot = Download(args.tail_slot.row(row), kMaxTailKeys);
+  std::vector<int32_t> tail_slot = Download(args.tail_slot.row(row), kMaxTailKeys);
   const std::vector<int32_t> tail_count = Download(args.tail_count.data + row, 1);
+  const int64_t page_values = kPageRows * s.width();
+  std::vector<uint16_t> keys(s.pages() * page_values);
+  std::vector<int32_t> own_pages(pages.size());
+  for (int64_t i = 0; i < s.pages(); ++i) {
+    own_pages[i] = static_cast<int32_t>(i);
+    DownloadBytes(static_cast<const uint16_t*>(pool.cache) + pages[i] * page_values,
+                  keys.data() + i * page_values, page_values * 2);
+  }
+  for (int32_t& slot : tail_slot) {
+    if (slot >= 0) {
+      const auto page = std::find(pages.begin(), pages.end(), slot / kPageRows) - pages.begin();
+      slot = static_cast<int32_t>(page * kPageRows + slot % kPageRows);
+    }
+  }
   std::vector<float> want(s.latent);
   TreeAttentionMlaArgs host = args;
   host.query = {query.data(), 1, 1, s.width()};
-  host.cache = pool.host_cache.data();
+  host.cache = keys.data();
+  host.slots = s.pages() * kPageRows;
   host.sequence = {&sequence, 1};
-  host.page_table = {pages.data(), 1, s.pages(), s.pages()};
+  host.page_table = {own_pages.data(), 1, s.pages(), s.pages()};
   host.prefix_blocks = {prefix_blocks.data(), 1};
   host.tail_slot = {tail_slot.data(), 1, kMaxTailKeys, kMaxTailKeys};
   host.tail_count = {tail_count.data(), 1};
@@ -127,8 +148,7 @@ double Measure(CudaBench& b, const Pool& pool, const Shape& s) {
   }
   std::shuffle(free_pages.begin(), free_pages.end(), random);
   const int64_t queries = s.rows() * s.heads * s.width();
-  const int64_t most =
-      std::min<int64_t>(kPoolSlots / kPageRows / (s.pages() * s.batch), (int64_t{1} << 28) / queries);
+  const int64_t most = std::min(kPoolSlots / kPageRows / (s.pages() * s.batch), kMostQueries * 576 / queries);
   const int sets =
       static_cast<int>(std::clamp<int64_t>(most, 1, std::min(CudaBench::SetsFor(s.KeyBytes()), 256)));
   std::vector<TreeAttentionMlaArgs> args;
@@ -147,6 +167,11 @@ bool Run(CudaBench& b, const Pool& pool, const Shape& s, double goal) {
   const std::string shape =
       absl::StrFormat("heads %d nodes %d prefix %d batch %d", s.heads, s.nodes, s.prefix, s.batch);
   if (!b.Wanted(kernel + " " + shape)) {
+    return false;
+  }
+  if (s.ScratchBytes() > pool.most_scratch) {
+    std::printf("%s %s: left out, its working memory is %zu bytes, there are %zu\n", kernel.c_str(),
+                shape.c_str(), s.ScratchBytes(), pool.most_scratch);
     return false;
   }
   b.Report({.kernel = kernel,

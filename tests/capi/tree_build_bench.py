@@ -19,11 +19,11 @@ import torch
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "gpu")]
-from gpu_run import commit  # noqa: E402
+from gpu_run import LIBRARIES, binary_hash, commit, device  # noqa: E402
 from reference import build_tree  # noqa: E402
 from torch_test import expect, library  # noqa: E402
 
-BUDGETS = (8, 16, 32, 64, 128, 255)
+BUDGETS = (8, 16, 32, 64, 128, 255)  # a tree's most nodes beside its root, on the wire too
 SETS = 64
 VOCABULARY = 4096
 
@@ -135,7 +135,7 @@ def main():
     path = next((argument[7:] for argument in sys.argv[1:] if argument.startswith("--json=")), None)
     if path:
         head = {"command": "tests/capi/tree_build_bench.py --json=FILE", "commit": commit(),
-                "device": torch.cuda.get_device_name(), "date": datetime.date.today().isoformat()}
+                "binaries": binary_hash(LIBRARIES), "device": device(), "date": datetime.date.today().isoformat()}
         lines = ",\n  ".join(json.dumps(row) for row in rows)
         pathlib.Path(path).write_text(json.dumps(head, indent=1)[:-2] + ',\n "rows": [\n  ' + lines + "\n ]\n}\n")
 
