@@ -11,10 +11,13 @@
 #include "common/device/device.h"
 #include "common/tree/token_tree.h"
 #include "drafter/testing/small_pair.h"
+#include "kernels/testing/small_shapes.h"
 
 namespace arborist::drafter {
 namespace {
 
+using kernels::testing::Small;
+using kernels::testing::Thinned;
 using ::testing::HasSubstr;
 using testing::SmallPair;
 using testing::Weights;
@@ -29,6 +32,7 @@ class DFlashProposerCudaTest : public ::testing::Test {
     device_ = *std::move(device);
   }
   std::unique_ptr<DFlashProposer> Proposer(const SmallPair& pair, DFlashOptions options = {}) {
+    options.max_together = std::min(options.max_together, Small(32, 2));  // a recording for each size
     return pair.NewProposer(std::move(options), kernels::CudaKernels(), *device_);
   }
 
@@ -65,12 +69,12 @@ void ExpectTreesOfTheSameModel(const TokenTree& got, const TokenTree& want) {
 }
 
 TEST_F(DFlashProposerCudaTest, TreesAreThoseOfTheCpu) {
-  for (const std::string& golden : testing::kGoldenDrafters) {
+  for (const std::string& golden : Thinned(testing::kGoldenDrafters, 2)) {
     const SmallPair pair(golden, Weights::kWidened);
     const auto cuda = Proposer(pair);
-    for (const int length : {1, 2, 9, 40, 65, 120}) {
+    for (const int length : Thinned({1, 2, 9, 40, 65, 120}, 3)) {
       const auto here = pair.Context(length), there = pair.Context(length, *cuda);
-      for (const int nodes : {1, 8, 16, 64, 255}) {
+      for (const int nodes : Thinned({1, 8, 16, 64, 255}, 3)) {
         for (const float temperature : {0.0f, 0.7f}) {
           const ProposeArgs args{.nodes = nodes, .temperature = temperature, .seed = 5, .sample_index = 2};
           const absl::StatusOr<TokenTree> tree = there->Propose(args);
@@ -88,11 +92,11 @@ TEST_F(DFlashProposerCudaTest, TreesAreThoseOfTheCpu) {
 TEST_F(DFlashProposerCudaTest, TreesOfRandomContextsAreValidAndFillEveryBudget) {
   const SmallPair pair;
   const auto cuda = Proposer(pair);
-  for (uint32_t seed = 0; seed < 8; ++seed) {
+  for (uint32_t seed = 0; seed < Small(8u, 2u); ++seed) {
     std::mt19937 random(seed);
     const int length = 1 + static_cast<int>(random() % 120);
     const auto context = pair.Context(length, *cuda);
-    for (const int nodes : {1, 2, 7, 16, 64, 255}) {
+    for (const int nodes : Thinned({1, 2, 7, 16, 64, 255}, 3)) {
       const float temperature = seed % 3 == 0 ? 0.0f : seed % 3 == 1 ? 1.0f : 1e-30f;
       const absl::StatusOr<TokenTree> tree =
           context->Propose({.nodes = nodes, .temperature = temperature, .seed = random()});
@@ -113,7 +117,7 @@ TEST_F(DFlashProposerCudaTest, RecordedRoundsFollowAGrowingContextToTheLastBit) 
     const auto context = pair.Context(20, *cuda);
     ASSERT_TRUE(context->Propose({.nodes = 16}).ok());
     int length = 20;
-    for (const int accepted : {1, 5, 8, 2, 1, 1, 7, 20, 3}) {
+    for (const int accepted : Thinned({1, 5, 8, 2, 1, 1, 7, 20, 3}, 4)) {
       ASSERT_TRUE(context->AppendTokens(length, pair.Tokens(length, accepted)).ok());
       EXPECT_FALSE(context->Ready());
       ASSERT_TRUE(context->AppendFeatures(length - 1, accepted, pair.Features(length - 1, accepted)).ok());
@@ -145,7 +149,7 @@ TEST_F(DFlashProposerCudaTest, ASlidingWindowMovesItsRowsOnTheDevice) {
   const SmallPair pair;
   const auto cuda = Proposer(pair, {.context_window = 16});
   const auto grown = pair.Context(2, *cuda);
-  for (int length = 2; length < 110; length += 3) {
+  for (int length = 2; length < Small(110, 32); length += 3) {
     ASSERT_TRUE(grown->AppendTokens(length, pair.Tokens(length, 3)).ok());
     ASSERT_TRUE(grown->AppendFeatures(length - 1, 3, pair.Features(length - 1, 3)).ok());
     ExpectSameTree(*grown->Propose({.nodes = 32}), *pair.Context(length + 3, *cuda)->Propose({.nodes = 32}));
@@ -155,7 +159,7 @@ TEST_F(DFlashProposerCudaTest, ASlidingWindowMovesItsRowsOnTheDevice) {
 TEST_F(DFlashProposerCudaTest, ManyContextsDraftedTogetherAreWhatEachIsAlone) {
   const SmallPair pair;
   const auto cuda = Proposer(pair, {.max_sequences = 48, .max_together = 32});
-  constexpr int kContexts = 40;
+  const int count = Small(40, 5), rounds = Small(20, 2);
   std::vector<std::unique_ptr<DraftContext>> contexts;
   std::vector<TokenTree> alone;
   const auto args = [](int i) {
@@ -164,15 +168,15 @@ TEST_F(DFlashProposerCudaTest, ManyContextsDraftedTogetherAreWhatEachIsAlone) {
                        .temperature = i % 3 == 0 ? 0.0f : 0.9f,
                        .seed = static_cast<uint64_t>(i)};
   };
-  for (int i = 0; i < kContexts; ++i) {
+  for (int i = 0; i < count; ++i) {
     contexts.push_back(pair.Context(1 + i * 3, *cuda));
     alone.push_back(*contexts.back()->Propose(args(i)));
   }
   std::vector<std::thread> threads;
-  std::vector<int> equal(kContexts, 0);
-  for (int i = 0; i < kContexts; ++i) {
+  std::vector<int> equal(count, 0);
+  for (int i = 0; i < count; ++i) {
     threads.emplace_back([&, i] {
-      for (int round = 0; round < 20; ++round) {
+      for (int round = 0; round < rounds; ++round) {
         const absl::StatusOr<TokenTree> tree = contexts[i]->Propose(args(i));
         equal[i] += tree.ok() && tree->token == alone[i].token && tree->parent == alone[i].parent &&
                             tree->score == alone[i].score
@@ -184,7 +188,7 @@ TEST_F(DFlashProposerCudaTest, ManyContextsDraftedTogetherAreWhatEachIsAlone) {
   for (std::thread& thread : threads) {
     thread.join();
   }
-  EXPECT_EQ(equal, std::vector<int>(kContexts, 20));
+  EXPECT_EQ(equal, std::vector<int>(count, rounds));
 }
 
 TEST_F(DFlashProposerCudaTest, MoreContextsThanMemoryWasTakenForAreRefusedUntilOneGoes) {

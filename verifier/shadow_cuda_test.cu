@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "kernels/backend.h"
+#include "kernels/testing/small_shapes.h"
 #include "kernels/tree_attention_mla/tree_attention_mla.h"
 #include "verifier/testing/drive.h"
 #include "verifier/testing/shadow_log.h"
@@ -21,7 +22,7 @@ namespace {
 using ::testing::Contains;
 using ::testing::ElementsAre;
 
-constexpr int kTokens = 48;
+const int kTokens = kernels::testing::Small(48, 24);
 
 // The tails of drafted rows without the tree: what is left are the committed keys and the row's own.
 __global__ void LeaveTreeRowsOut(StepBatchView batch) {
@@ -84,6 +85,10 @@ class ShadowCudaTest : public ::testing::TestWithParam<DType> {
     options_.projection = true;
     options_.open_device = [](ThreadPool&) { return *OpenCudaDevice({}); };
     options_.verifier.kv_type = GetParam();
+    options_.verifier.max_tree_nodes = 16;
+    options_.verifier.max_sequences = 1;
+    options_.verifier.max_logits_rows = 17;
+    options_.verifier.max_rows = 64;
     options_.make_model = [](const ModelOptions& model, Device& device) {
       return LoadGolden("v3_groups", model, device);
     };

@@ -7,6 +7,7 @@
 #include "kernels/block_attention_gqa/gqa_case.h"
 #include "kernels/testing/compare.h"
 #include "kernels/testing/cuda_test.h"
+#include "kernels/testing/small_shapes.h"
 
 namespace arborist::kernels {
 namespace {
@@ -102,7 +103,7 @@ std::vector<Case> ManyCases() {
     }
   }
   cases.push_back(RandomCase(8, 8, 4, 32, 4096, Layer::kFull, 3));
-  return cases;
+  return testing::Thinned(cases, 25);
 }
 
 TEST_F(BlockAttentionGqaCudaTest, EqualsPlainSoftmaxOverEachQuerysRanges) {
@@ -114,7 +115,7 @@ TEST_F(BlockAttentionGqaCudaTest, EqualsPlainSoftmaxOverEachQuerysRanges) {
 }
 
 TEST_F(BlockAttentionGqaCudaTest, AStreamIsTheSameAloneAndAmongOthers) {
-  for (const int64_t context : {0, 70, 500}) {
+  for (const int64_t context : testing::Thinned({0, 70, 500}, 2)) {
     const Case c = RandomCase(8, 8, 4, 32, context, Layer::kRandomRanges, 40);
     const std::vector<float> together = Run(c);
     for (const int64_t s : {0, 7, 39}) {

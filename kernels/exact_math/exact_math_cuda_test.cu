@@ -8,6 +8,7 @@
 #include "kernels/exact_math/exact_math.h"
 #include "kernels/exact_math/exact_scalar.h"
 #include "kernels/testing/cuda_test.h"
+#include "kernels/testing/small_shapes.h"
 
 namespace arborist::kernels {
 namespace {
@@ -77,7 +78,7 @@ TEST_F(ExactMathCudaTest, ExpIsTheHostsBitForBitOverEveryKindOfFloat) {
     firsts.push_back(RandomTile(0, 0x7f800000u));
     firsts.push_back(RandomTile(0xbc000000u, 0xc3000000u));
   }
-  for (const uint32_t first : firsts) {
+  for (const uint32_t first : testing::Thinned(firsts, 4)) {
     EXPECT_EQ(Differences(OnDevice(ExpOfBits, first),
                           OnHost([](uint32_t bits) { return ExactExp(std::bit_cast<float>(bits)); }, first)),
               0)
@@ -91,7 +92,7 @@ TEST_F(ExactMathCudaTest, LogIsTheHostsBitForBitOverNormalFloats) {
   for (int i = 0; i < 6; ++i) {
     firsts.push_back(RandomTile(0x00800000u, 0x7f800000u));
   }
-  for (const uint32_t first : firsts) {
+  for (const uint32_t first : testing::Thinned(firsts, 4)) {
     EXPECT_EQ(
         Differences(OnDevice(LogOfBits, first),
                     OnHost([](uint32_t bits) { return LogOfNormal(std::bit_cast<float>(bits)); }, first)),
@@ -105,14 +106,14 @@ TEST_F(ExactMathCudaTest, NoiseOfEveryKindOfWordIsTheHostsBitForBit) {
   for (int i = 0; i < 6; ++i) {
     firsts.push_back(static_cast<uint32_t>(random_()));
   }
-  for (const uint32_t first : firsts) {
+  for (const uint32_t first : testing::Thinned(firsts, 4)) {
     EXPECT_EQ(Differences(OnDevice(GumbelOfWords, first), OnHost(GumbelOfWord, first)), 0)
         << "from word " << first;
   }
 }
 
 TEST_F(ExactMathCudaTest, NoiseOfAnIdIsTheHostsBitForBit) {
-  for (int round = 0; round < 4; ++round) {
+  for (int round = 0; round < testing::Small(4, 2); ++round) {
     const uint64_t seed = random_();
     const auto sample_index = static_cast<uint32_t>(random_());
     const auto position = static_cast<int32_t>(random_() >> 33);

@@ -10,6 +10,7 @@
 #include "kernels/testing/compare.h"
 #include "kernels/testing/cuda_test.h"
 #include "kernels/testing/random_tensor.h"
+#include "kernels/testing/small_shapes.h"
 
 namespace arborist::kernels {
 namespace {
@@ -59,7 +60,7 @@ TEST_F(LinearCudaTest, EveryStoredTypeAndShapeAgreesWithTheOracle) {
                                {9, 64, 64},   {72, 130, 264}, {73, 65, 72},  {145, 7, 48}, {40, 129, 1000},
                                {9, 200, 513}, {1, 300, 4104}, {20, 70, 1535}};
   for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
-    for (const Shape& shape : kShapes) {
+    for (const Shape& shape : Thinned(kShapes, 9)) {
       SCOPED_TRACE(::testing::Message() << Name(dtype) << " [" << shape.rows << ", " << shape.inputs
                                         << "] x [" << shape.outputs << ", " << shape.inputs << "]");
       const StoredMatrix weight(random_, dtype, shape.outputs, shape.inputs);
@@ -88,7 +89,7 @@ TEST_F(LinearCudaTest, ARowHasTheSameBitsAloneAndAmongAnyNumberOfRowsAndAtAnyAdd
   constexpr Shape kShapes[] = {{512, 37, 100},   {512, 256, 256}, {512, 90, 520},  {512, 130, 1024},
                                {512, 100, 2056}, {512, 65, 2047}, {512, 300, 3000}};
   for (const DType dtype : {DType::kBF16, DType::kF32, DType::kF16}) {
-    for (const Shape& shape : kShapes) {
+    for (const Shape& shape : Thinned(kShapes, 3)) {
       SCOPED_TRACE(::testing::Message() << Name(dtype) << " " << shape.outputs << " x " << shape.inputs);
       const StoredMatrix weight(random_, dtype, shape.outputs, shape.inputs);
       const std::vector<float> x = random_.Normals(512 * shape.inputs);
@@ -100,7 +101,7 @@ TEST_F(LinearCudaTest, ARowHasTheSameBitsAloneAndAmongAnyNumberOfRowsAndAtAnyAdd
           cuda::Linear({in.const_view(512, shape.inputs), on_device, all.view(512, shape.outputs)}, stream())
               .ok());
       const std::vector<float> want = all.Read();
-      for (const int64_t count : kRowCounts) {
+      for (const int64_t count : Thinned(kRowCounts, 4)) {
         const int64_t first = random_.Uniform(0, 512 - count);
         // The same rows one float further on, in wider rows; and stored weights
         // two bytes further on.
@@ -141,7 +142,7 @@ constexpr std::pair<int, int> kTiles[] = {{64, 8}, {64, 16}, {64, 24}, {64, 40},
 TEST_F(LinearCudaTest, TheTileIsNoPartOfTheBitsAndTheRanksAreTheShapes) {
   SCOPED_TRACE(random_.seed());
   constexpr Shape kShapes[] = {{9, 130, 1000}, {33, 64, 2048}, {65, 70, 2056}, {1, 300, 4096}};
-  for (const Shape& shape : kShapes) {
+  for (const Shape& shape : Thinned(kShapes, 2)) {
     const StoredMatrix weight(random_, DType::kBF16, shape.outputs, shape.inputs);
     const std::vector<float> x = random_.Normals(shape.rows * shape.inputs);
     const DeviceArray<uint8_t> stored(BytesOf(weight.view()));
@@ -201,7 +202,7 @@ TEST_F(LinearCudaTest, FastProductsAgreeWithTheOracleForAnyNumberOfRowsAndAtAnyA
       {kRows, 1, 8},       {kRows, 9, 256},  {kRows, 575, 264},  {kRows, 37, 1000},   {kRows, 4097, 520},
       {kRows, 4100, 1024}, {kRows, 70, 513}, {kRows, 130, 4104}, {kRows, 4099, 2056}, {kRows, 33, 7168}};
   for (const DType dtype : {DType::kBF16, DType::kF32}) {
-    for (const Shape& shape : kShapes) {
+    for (const Shape& shape : Thinned(kShapes, 4)) {
       SCOPED_TRACE(::testing::Message() << Name(dtype) << " " << shape.outputs << " x " << shape.inputs);
       const StoredMatrix weight(random_, dtype, shape.outputs, shape.inputs);
       const std::vector<float> x = AsMultiplied(random_.Normals(kRows * shape.inputs), DType::kBF16);
@@ -210,7 +211,7 @@ TEST_F(LinearCudaTest, FastProductsAgreeWithTheOracleForAnyNumberOfRowsAndAtAnyA
       std::vector<float> moved(1);
       moved.insert(moved.end(), x.begin(), x.end());
       const DeviceArray<float> in(x), moved_in(moved);
-      for (const int64_t count : {0, 1, 2, 3, 4, 5, 7, 8, 9}) {
+      for (const int64_t count : Thinned({0, 1, 2, 3, 4, 5, 7, 8, 9}, 5)) {
         const std::vector<float> want(all.begin(), all.begin() + count * shape.outputs);
         for (const float* from : {in.data(), moved_in.data() + 1}) {
           const DeviceArray<float> out(count * shape.outputs);

@@ -8,12 +8,15 @@
 #include "kernels/sample_target/sample_target.h"
 #include "kernels/sample_target/sampling_cases.h"
 #include "kernels/testing/cuda_test.h"
+#include "kernels/testing/small_shapes.h"
 
 namespace arborist::kernels {
 namespace {
 
 using testing::CudaTest;
 using testing::DeviceArray;
+using testing::Small;
+using testing::Thinned;
 
 struct Drawn {
   std::vector<int32_t> chosen;
@@ -111,8 +114,8 @@ Batch RandomBatch(Generator& generator, int64_t vocabulary, int rows) {
 
 TEST_F(SampleTargetCudaTest, IdsAreTheHostsForEveryKindOfRowAndParameters) {
   Generator generator;
-  for (const int64_t vocabulary : {1, 2, 5, 17, 100, 1000, 4096, 4097, 9001}) {
-    ExpectTheHosts(RandomBatch(generator, vocabulary, vocabulary > 500 ? 120 : 250));
+  for (const int64_t vocabulary : Thinned({1, 2, 5, 17, 100, 1000, 4096, 4097, 9001}, 5)) {
+    ExpectTheHosts(RandomBatch(generator, vocabulary, vocabulary > 500 ? Small(120, 20) : Small(250, 40)));
     if (HasFatalFailure()) {
       return;
     }
@@ -122,8 +125,9 @@ TEST_F(SampleTargetCudaTest, IdsAreTheHostsForEveryKindOfRowAndParameters) {
 
 TEST_F(SampleTargetCudaTest, IdsAreTheHostsAtTheVocabularyOfLargeModels) {
   Generator generator;
-  ExpectTheHosts(RandomBatch(generator, 163840, 40));
-  ExpectTheHosts(RandomBatch(generator, 40000, 300));  // a block counts more than the least part
+  ExpectTheHosts(RandomBatch(generator, 163840, Small(40, 6)));
+  ExpectTheHosts(
+      RandomBatch(generator, 40000, Small(300, 12)));  // 300: a block counts more than the least part
 }
 
 TEST_F(SampleTargetCudaTest, OrdinaryParametersOverOrdinaryRowsGiveTheHostsIds) {
@@ -135,7 +139,7 @@ TEST_F(SampleTargetCudaTest, OrdinaryParametersOverOrdinaryRowsGiveTheHostsIds) 
                                   {.temperature = 0.6f, .min_p = 0.05f},
                                   {.temperature = 1.2f, .top_k = 20000, .top_p = 0.99f, .min_p = 1e-4f},
                                   {}};
-  for (int row = 0; row < 60; ++row) {
+  for (int row = 0; row < Small(60, 12); ++row) {
     std::vector<float> logits = generator.Row(50000);
     while (logits[0] == logits[1] || std::abs(logits[0]) > 100 || std::abs(logits[0]) < 1e-20f) {
       logits = generator.Row(50000);
@@ -152,7 +156,7 @@ TEST_F(SampleTargetCudaTest, TopPCountsTheMassThatTopKLeavesWhereverItsThreshold
   Generator generator;
   for (const int64_t vocabulary : {100, 9001}) {
     Batch batch = Empty(vocabulary);
-    for (int row = 0; row < 200; ++row) {
+    for (int row = 0; row < Small(200, 30); ++row) {
       SamplingParams params = generator.Params(vocabulary);
       params.temperature = row % 2 == 0 ? 50.0f : 8.0f;
       params.top_k =
@@ -166,9 +170,10 @@ TEST_F(SampleTargetCudaTest, TopPCountsTheMassThatTopKLeavesWhereverItsThreshold
 
 TEST_F(SampleTargetCudaTest, ARowIsTheSameBitsAloneAndAmongOthers) {
   Generator generator;
-  const Batch batch = RandomBatch(generator, 20000, 64);
+  const int rows = Small(64, 10);
+  const Batch batch = RandomBatch(generator, 20000, rows);
   const Drawn together = OnDevice(batch);
-  for (const int row : {0, 17, 63}) {
+  for (const int row : {0, rows / 4, rows - 1}) {
     Batch alone = Empty(20000);
     const auto begin = batch.logits.begin() + row * 20000;
     alone.Add({begin, begin + 20000}, batch.position[row], batch.params[row]);
@@ -182,7 +187,7 @@ TEST_F(SampleTargetCudaTest, ABrokenRowIsFlaggedAndSparesTheOthers) {
   Generator generator;
   const float infinity = std::numeric_limits<float>::infinity();
   for (const float bad : {std::nanf(""), infinity, -infinity}) {
-    for (const int64_t id : {0, 4095, 4096, 8999}) {
+    for (const int64_t id : Thinned({0, 4095, 4096, 8999}, 2)) {
       Batch batch = RandomBatch(generator, 9000, 6);
       batch.logits[9000 + id] = bad;
       const Drawn want = OnHost(batch);

@@ -8,6 +8,7 @@
 #include "kernels/testing/compare.h"
 #include "kernels/testing/cuda_test.h"
 #include "kernels/testing/random_tensor.h"
+#include "kernels/testing/small_shapes.h"
 
 namespace arborist::kernels {
 namespace {
@@ -22,8 +23,8 @@ TEST_F(SiluMulCudaTest, EveryShapeHasTheBitsOfTheCpu) {
   Random random;
   SCOPED_TRACE(random.seed());
   ThreadPool pool(2);
-  for (const int64_t columns : {1, 3, 16, 577, 2048, 18432}) {
-    for (const int64_t rows : {0, 1, 2, 17, 65}) {
+  for (const int64_t columns : Thinned({1, 3, 16, 577, 2048, 18432}, 4)) {
+    for (const int64_t rows : Thinned({0, 1, 2, 17, 65}, 3)) {
       for (const int64_t gap : {0, 4, 7}) {
         const int64_t stride = columns + gap;
         std::vector<float> gate = random.Normals(rows * stride, 4.0f);

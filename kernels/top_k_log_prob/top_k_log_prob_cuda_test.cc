@@ -8,6 +8,7 @@
 
 #include "kernels/testing/cuda_test.h"
 #include "kernels/testing/random_tensor.h"
+#include "kernels/testing/small_shapes.h"
 #include "kernels/top_k_log_prob/top_k_log_prob.h"
 
 namespace arborist::kernels {
@@ -16,6 +17,8 @@ namespace {
 using testing::CudaTest;
 using testing::DeviceArray;
 using testing::Random;
+using testing::Small;
+using testing::Thinned;
 
 constexpr TokenId kPoison{-1};  // what DeviceArray starts with
 
@@ -150,10 +153,10 @@ class TopKLogProbCudaTest : public CudaTest {
 TEST_F(TopKLogProbCudaTest, IdsAreTheHostsForEveryShapeKindAndNoise) {
   Random random;
   SCOPED_TRACE(random.seed());
-  for (const int64_t vocabulary : {1, 2, 17, 64, 100, 2048, 8192, 8193, 16384, 16391, 40000}) {
-    for (int kind = 0; kind < kKinds; ++kind) {
+  for (const int64_t vocabulary : Thinned({1, 2, 17, 64, 100, 2048, 8192, 8193, 16384, 16391, 40000}, 5)) {
+    for (int kind = 0; kind < kKinds; kind += Small(1, 3)) {
       for (const DType dtype : {DType::kF32, DType::kBF16}) {
-        for (const float temperature : {0.0f, 0.7f, 1e-38f}) {
+        for (const float temperature : Thinned({0.0f, 0.7f, 1e-38f}, 2)) {
           const int64_t k =
               std::min<int64_t>(vocabulary, random.Uniform(0, 2) == 0 ? 64 : random.Uniform(1, 40));
           SCOPED_TRACE(::testing::Message() << "vocabulary " << vocabulary << " kind " << kind << " "
@@ -172,7 +175,7 @@ TEST_F(TopKLogProbCudaTest, IdsAreTheHostsForEveryShapeKindAndNoise) {
 TEST_F(TopKLogProbCudaTest, IdsAreTheHostsAtTheVocabularyOfLargeModels) {
   Random random;
   SCOPED_TRACE(random.seed());
-  for (int kind = 0; kind < kKinds; ++kind) {
+  for (int kind = 0; kind < kKinds; kind += Small(1, 3)) {
     for (const float temperature : {0.0f, 1.0f}) {
       ExpectTheHosts(RandomBatch(random, 1, 7, 163840, DType::kBF16, kind, temperature, 64));
     }
@@ -183,22 +186,22 @@ TEST_F(TopKLogProbCudaTest, IdsAreTheHostsAtTheVocabularyOfLargeModels) {
 TEST_F(TopKLogProbCudaTest, ARowIsTheSameBitsAloneAndAmongManyOthers) {
   Random random;
   SCOPED_TRACE(random.seed());
-  constexpr int64_t kVocabulary = 70000;
-  constexpr int64_t kRows = 600;  // enough that a block takes more than one segment
+  const int64_t vocabulary = Small(70000, 20000);
+  const int64_t rows = Small(600, 60);  // 600: enough that a block takes more than one segment
   for (const float temperature : {0.0f, 0.9f}) {
-    Batch one = RandomBatch(random, 1, 1, kVocabulary, DType::kBF16, kNormal, temperature, 64);
-    one.stride = kVocabulary;
-    one.logits.resize(kVocabulary);
+    Batch one = RandomBatch(random, 1, 1, vocabulary, DType::kBF16, kNormal, temperature, 64);
+    one.stride = vocabulary;
+    one.logits.resize(vocabulary);
     const Candidates alone = OnDevice(one);
     Batch many = one;
-    many.rows = kRows;
-    many.params.assign(kRows, one.params[0]);
-    many.logits.resize(kRows * kVocabulary);
-    for (int64_t i = 0; i < kRows * kVocabulary; ++i) {
-      many.logits[i] = one.logits[(i + (i / kVocabulary % 3) * 77) % kVocabulary];
+    many.rows = rows;
+    many.params.assign(rows, one.params[0]);
+    many.logits.resize(rows * vocabulary);
+    for (int64_t i = 0; i < rows * vocabulary; ++i) {
+      many.logits[i] = one.logits[(i + (i / vocabulary % 3) * 77) % vocabulary];
     }
     const Candidates together = OnDevice(many);
-    for (const int64_t row : {0, 3, 300, 597}) {  // the rows that are the one row
+    for (const int64_t row : {int64_t{0}, int64_t{3}, rows / 2, rows - 3}) {  // the rows that are the one row
       for (int64_t i = 0; i < 64; ++i) {
         ASSERT_EQ(together.token[row * 64 + i], alone.token[i]);
         ASSERT_EQ(std::bit_cast<uint32_t>(together.log_prob[row * 64 + i]),
@@ -214,13 +217,13 @@ TEST_F(TopKLogProbCudaTest, ARowOfEveryKindIsTheSameBitsWhenABlockGoesThroughHal
   Random random;
   SCOPED_TRACE(random.seed());
   constexpr int64_t kVocabulary = 163840;
-  constexpr int64_t kRows = 1024;
+  const int64_t rows = Small(1024, 40);
   constexpr int64_t kK = 64;
-  const DeviceArray<BFloat16> logits(kRows * kVocabulary);
-  const DeviceArray<TokenId> token(kRows * kK);
-  const DeviceArray<float> log_prob(kRows * kK);
-  const DeviceArray<std::byte> scratch(static_cast<int64_t>(TopKLogProbCudaScratchBytes(kRows, kVocabulary)));
-  for (int kind = 0; kind < kKinds; ++kind) {
+  const DeviceArray<BFloat16> logits(rows * kVocabulary);
+  const DeviceArray<TokenId> token(rows * kK);
+  const DeviceArray<float> log_prob(rows * kK);
+  const DeviceArray<std::byte> scratch(static_cast<int64_t>(TopKLogProbCudaScratchBytes(rows, kVocabulary)));
+  for (int kind = 0; kind < kKinds; kind += Small(1, 3)) {
     for (const float temperature : {0.0f, 0.8f}) {
       SCOPED_TRACE(::testing::Message() << "kind " << kind << " T " << temperature);
       Batch one = RandomBatch(random, 1, 1, kVocabulary, DType::kBF16, kind, temperature, kK);
@@ -229,8 +232,8 @@ TEST_F(TopKLogProbCudaTest, ARowOfEveryKindIsTheSameBitsWhenABlockGoesThroughHal
       const Candidates alone = OnDevice(one);
       std::vector<BFloat16> stored(kVocabulary);
       std::transform(one.logits.begin(), one.logits.end(), stored.begin(), ToBFloat16);
-      std::vector<TopKParams> params(kRows);
-      for (const int64_t row : {0, 500, 1023}) {
+      std::vector<TopKParams> params(rows);
+      for (const int64_t row : {int64_t{0}, rows / 2, rows - 1}) {
         params[row] = one.params[0];
         ASSERT_EQ(cudaMemcpy(logits.data() + row * kVocabulary, stored.data(), kVocabulary * sizeof(BFloat16),
                              cudaMemcpyHostToDevice),
@@ -238,16 +241,16 @@ TEST_F(TopKLogProbCudaTest, ARowOfEveryKindIsTheSameBitsWhenABlockGoesThroughHal
       }
       const DeviceArray<TopKParams> on_device(params);
       const absl::Status status =
-          cuda::TopKLogProb({.logits = {logits.data(), DType::kBF16, kRows, kVocabulary, kVocabulary},
+          cuda::TopKLogProb({.logits = {logits.data(), DType::kBF16, rows, kVocabulary, kVocabulary},
                              .params = on_device.const_view(),
-                             .token = token.view(kRows, kK),
-                             .log_prob = log_prob.view(kRows, kK),
+                             .token = token.view(rows, kK),
+                             .log_prob = log_prob.view(rows, kK),
                              .scratch = scratch.view()},
                             stream());
       ASSERT_TRUE(status.ok()) << status;
       Finish();
       const Candidates together = {token.Read(), log_prob.Read()};
-      for (const int64_t row : {0, 500, 1023}) {
+      for (const int64_t row : {int64_t{0}, rows / 2, rows - 1}) {
         for (int64_t i = 0; i < kK; ++i) {
           ASSERT_EQ(together.token[row * kK + i], alone.token[i]) << "row " << row << " rank " << i;
           ASSERT_EQ(std::bit_cast<uint32_t>(together.log_prob[row * kK + i]),
@@ -264,7 +267,7 @@ TEST_F(TopKLogProbCudaTest, ANonFiniteLogitMakesItsRowNanAndSparesTheOthers) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     for (const float temperature : {0.0f, 1.0f}) {
       for (const float bad : {std::nanf(""), INFINITY, -INFINITY}) {
-        for (const int64_t at : {0, 1023, 8191, 8192, 19999}) {
+        for (const int64_t at : Thinned({0, 1023, 8191, 8192, 19999}, 2)) {
           Batch batch = RandomBatch(random, 1, 3, 20000, dtype, kNormal, temperature, 9);
           const Candidates want = OnDevice(batch);
           batch.logits[batch.stride + at] = bad;

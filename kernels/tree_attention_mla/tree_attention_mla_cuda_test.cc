@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/testing/compare.h"
+#include "kernels/testing/small_shapes.h"
 #include "kernels/tree_attention_mla/cuda_case.h"
 #include "kernels/tree_attention_mla/testing/tree_story.h"
 
@@ -23,7 +24,9 @@ using testing::PagesFor;
 using testing::Random;
 using testing::RandomStory;
 using testing::RowsOnDevice;
+using testing::Small;
 using testing::Story;
+using testing::Thinned;
 
 struct Kind {
   AttentionShape shape;
@@ -148,13 +151,13 @@ TEST_F(TreeAttentionMlaCudaTest, SmallWeightsAddUp) {
 
 TEST_F(TreeAttentionMlaCudaTest, ATreeEqualsCommitsAcrossEveryBlockAndSplitBoundary) {
   Random random;
-  for (const Kind& kind : {Kinds()[0], Kinds()[3], Kinds()[6], Kinds()[7]}) {
-    for (int64_t prefix = 0; prefix <= 400; prefix += 1 + random.Below(12)) {
+  for (const Kind& kind : Thinned({Kinds()[0], Kinds()[3], Kinds()[6], Kinds()[7]}, 2)) {
+    for (int64_t prefix = 0; prefix <= 400; prefix += Small(1, 90) + random.Below(12)) {
       ExpectTreeEqualsCommits(kind, RandomStory(random, kind.shape, prefix, 24, prefix % 2 == 0), random, 2);
     }
     // Splits of 256 positions, of 512 from a prefix of 33 blocks on; a row's prefix ends 63..126 before it.
-    for (const int64_t boundary : {256, 512, 1024, 2048, 2112, 2560}) {
-      for (const int64_t offset : {-20, -8, -1, 0, 1, 43, 55, 62, 63, 64, 65, 120, 127}) {
+    for (const int64_t boundary : Thinned({256, 512, 1024, 2048, 2112, 2560}, 2)) {
+      for (const int64_t offset : Thinned({-20, -8, -1, 0, 1, 43, 55, 62, 63, 64, 65, 120, 127}, 3)) {
         ExpectTreeEqualsCommits(kind, RandomStory(random, kind.shape, boundary + offset, 24, true), random,
                                 1);
       }
@@ -170,15 +173,16 @@ TEST_F(TreeAttentionMlaCudaTest, ATreeEqualsCommitsWhereTheLongestSplitsBegin) {
 
 TEST_F(TreeAttentionMlaCudaTest, ATreeEqualsCommitsWithTheDeepestTreesTheWireAllows) {
   Random random;
-  for (const Kind& kind : Kinds()) {
-    for (const int64_t prefix : {1, 63, 127, 1087}) {
-      ExpectTreeEqualsCommits(kind, RandomStory(random, kind.shape, prefix, 200, true), random, 2);
+  for (const Kind& kind : Thinned(Kinds(), 4)) {
+    for (const int64_t prefix : Thinned({1, 63, 127, 1087}, 2)) {
+      ExpectTreeEqualsCommits(kind, RandomStory(random, kind.shape, prefix, Small(200, 70), true), random,
+                              Small(2, 1));
     }
   }
 }
 
 TEST_F(TreeAttentionMlaCudaTest, NeighboursChangeNoBit) {
-  for (const Kind& kind : Kinds()) {
+  for (const Kind& kind : Thinned(Kinds(), 4)) {
     Random random;
     std::vector<Story> stories;
     int64_t pages = 4;
@@ -208,21 +212,22 @@ TEST_F(TreeAttentionMlaCudaTest, NeighboursChangeNoBit) {
 
 // Many sequences are worked on in other tiles than one.
 TEST_F(TreeAttentionMlaCudaTest, ManySequencesGiveTheBitsOfOne) {
-  constexpr int kSequences = 64;
+  const int sequences = Small(64, 24);
   struct Many {
     Kind kind;
     int64_t prefix;
     int nodes;
   };
-  for (const Many& many : {Many{Kinds()[0], 700, 9}, Many{Kinds()[1], 250, 20}, Many{Kinds()[3], 2300, 9},
-                           Many{Kinds()[5], 1100, 3}}) {
+  for (const Many& many : Thinned({Many{Kinds()[0], 700, 9}, Many{Kinds()[1], 250, 20},
+                                   Many{Kinds()[3], 2300, 9}, Many{Kinds()[5], 1100, 3}},
+                                  2)) {
     Random random;
     const Story s = RandomStory(random, many.kind.shape, many.prefix, many.nodes, true);
     AttentionCase alone(s.shape, PagesFor(s.prefix() + s.nodes()));
     AddTree(alone, s);
     const auto expected = RowsOnDevice(alone, many.kind.dtype, stream());
-    AttentionCase together(s.shape, kSequences * PagesFor(s.prefix() + s.nodes()));
-    for (int i = 0; i < kSequences; ++i) {
+    AttentionCase together(s.shape, sequences * PagesFor(s.prefix() + s.nodes()));
+    for (int i = 0; i < sequences; ++i) {
       AddTree(together, s);
     }
     const auto rows = RowsOnDevice(together, many.kind.dtype, stream());

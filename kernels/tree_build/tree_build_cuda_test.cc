@@ -9,6 +9,7 @@
 
 #include "kernels/testing/cuda_test.h"
 #include "kernels/testing/random_tensor.h"
+#include "kernels/testing/small_shapes.h"
 #include "kernels/tree_build/tree_build.h"
 
 namespace arborist::kernels {
@@ -17,6 +18,8 @@ namespace {
 using testing::CudaTest;
 using testing::DeviceArray;
 using testing::Random;
+using testing::Small;
+using testing::Thinned;
 
 struct Batch {
   int64_t depths;
@@ -141,9 +144,9 @@ void ExpectEqualTree(const Batch& b, const Built& got, const Built& want, int64_
 TEST_F(TreeBuildCudaTest, TreesOfEveryShapeAreTheHostsBitForBit) {
   Random random;
   SCOPED_TRACE(random.seed());
-  for (const int64_t depths : {0, 1, 2, 7, 15, 63}) {
-    for (const int64_t k : {1, 2, 5, 33, 64}) {
-      for (const int64_t budget : {0, 1, 8, 32, 33, 64, 65, 128, 129, 255}) {
+  for (const int64_t depths : Thinned({0, 1, 2, 7, 15, 63}, 3)) {
+    for (const int64_t k : Thinned({1, 2, 5, 33, 64}, 3)) {
+      for (const int64_t budget : Thinned({0, 1, 8, 32, 33, 64, 65, 128, 129, 255}, 6)) {
         const int64_t streams = random.Uniform(1, 5);
         const Batch batch =
             RandomBatch(random, streams, depths, k, budget, static_cast<int>(random.Uniform(0, 3)));
@@ -179,9 +182,9 @@ TEST_F(TreeBuildCudaTest, TiesEverywhereAreOrderedByThePathOfRanks) {
 TEST_F(TreeBuildCudaTest, ManyStreamsOfEveryKindAreTheHostsBitForBit) {
   Random random;
   SCOPED_TRACE(random.seed());
-  for (int kind = 0; kind <= 5; ++kind) {
-    for (const int64_t budget : {31, 64, 127, 255}) {
-      const Batch batch = RandomBatch(random, 64, kind % 2 == 0 ? 15 : 7, 64, budget, kind);
+  for (int kind = 0; kind <= 5; kind += Small(1, 2)) {
+    for (const int64_t budget : Thinned({31, 64, 127, 255}, 3)) {
+      const Batch batch = RandomBatch(random, Small(64, 9), kind % 2 == 0 ? 15 : 7, 64, budget, kind);
       const Built want = OnHost(batch);
       const Built got = OnDevice(batch);
       for (int64_t stream = 0; stream < batch.streams(); ++stream) {

@@ -63,7 +63,8 @@ class Gate {
   static constexpr int kTokens = 64;
 
   // `seed` decides prompts, sampling seeds and every hostile choice; it is part of each failure's text.
-  Gate(GateWorld& world, uint64_t seed);
+  // Answers have `tokens` tokens.
+  Gate(GateWorld& world, uint64_t seed, int tokens = kTokens);
 
   CellReport Run(const GateCell& cell);
 
@@ -78,11 +79,13 @@ class Gate {
 
   GateWorld& world_;
   uint64_t seed_;
+  int tokens_;
   std::map<std::pair<int, int>, GateResult> plain_;
   int64_t requests_ = 0;
 };
 
-// How many of nine cells of the replay drafter, which accept long and branching paths, fail in this world.
-absl::StatusOr<int> RedCells(const WorldOptions& options);
+// How many of nine cells of the replay drafter, which accept long and branching paths, fail in this world;
+// `few`: of two with shorter answers and smaller steps.
+absl::StatusOr<int> RedCells(WorldOptions options, bool few = false);
 
 }  // namespace arborist::tests

@@ -11,6 +11,7 @@
 #include "common/device/cuda_status.h"
 #include "gtest/gtest.h"
 #include "kernels/backend.h"
+#include "kernels/testing/small_shapes.h"
 #include "tests/exactness/gate.h"
 #include "tests/support/random_checkpoint.h"
 
@@ -178,7 +179,7 @@ class PlantedFaultsCudaTest : public testing::Test {
     return options;
   }
   static int Red(const WorldOptions& options) {
-    const absl::StatusOr<int> red = RedCells(options);
+    const absl::StatusOr<int> red = RedCells(options, kernels::testing::SmallShapes());
     EXPECT_TRUE(red.ok()) << red.status();
     return red.value_or(0);
   }

@@ -28,7 +28,6 @@ using verifier::StepBatchView;
 using verifier::Verifier;
 
 constexpr int kMaxContext = 512;
-constexpr int kMaxTreeNodes = 64;
 
 // Alters the step's input before the real model sees it.
 class TamperedModel : public Model {
@@ -79,8 +78,8 @@ absl::StatusOr<Site> MakeSite(const WorldOptions& options, std::optional<uint64_
   verifier_options.pages = 64;
   verifier_options.kv_type = options.device == DeviceKind::kCpu ? DType::kF32 : DType::kBF16;
   verifier_options.max_context = kMaxContext;
-  verifier_options.max_tree_nodes = kMaxTreeNodes;
-  verifier_options.max_sequences = 16;
+  verifier_options.max_tree_nodes = options.max_tree_nodes;
+  verifier_options.max_sequences = options.max_sequences;
   verifier_options.max_queue = 32;
   verifier_options.max_rows = options.max_rows;
   verifier_options.max_logits_rows = options.max_rows;
@@ -117,10 +116,15 @@ class World : public GateWorld {
   static absl::StatusOr<std::unique_ptr<World>> Make(const WorldOptions& options) {
     auto world = std::make_unique<World>();
     ASSIGN_OR_RETURN(world->here_, MakeSite(options, std::nullopt));
-    ASSIGN_OR_RETURN(world->cutting_, MakeSite(options, options.cut_seed));
-    ASSIGN_OR_RETURN(world->elsewhere_, MakeSite(options, std::nullopt));
     ASSIGN_OR_RETURN(const ModelConfig config, verifier::ReadModelConfig(options.target));
     world->vocabulary_ = static_cast<int>(config.vocab_size);
+    ASSIGN_OR_RETURN(world->prompts_, ReadPrompts(options.prompts));
+    ASSIGN_OR_RETURN(world->ngram_, NgramProposer::Create({.vocabulary = world->vocabulary_}));
+    if (options.one_verifier) {
+      return world;
+    }
+    ASSIGN_OR_RETURN(world->cutting_, MakeSite(options, options.cut_seed));
+    ASSIGN_OR_RETURN(world->elsewhere_, MakeSite(options, std::nullopt));
     world->draft_threads_ = std::make_unique<ThreadPool>(options.threads);
     ASSIGN_OR_RETURN(world->draft_device_,
                      OpenDevice({.kind = options.device, .cuda = {}}, *world->draft_threads_));
@@ -128,8 +132,6 @@ class World : public GateWorld {
         world->dflash_,
         DFlashProposer::Create({.drafter_directory = options.drafter, .target_directory = options.target},
                                kernels::KernelsFor(options.device), *world->draft_device_));
-    ASSIGN_OR_RETURN(world->prompts_, ReadPrompts(options.prompts));
-    ASSIGN_OR_RETURN(world->ngram_, NgramProposer::Create({.vocabulary = world->vocabulary_}));
     return world;
   }
 

@@ -26,8 +26,11 @@ struct WorldOptions {
   DeviceKind device = DeviceKind::kCpu;
   int threads = 1;
   int max_rows = 160;  // small, so that mixed steps are cut into several
+  int max_tree_nodes = 64;
+  int max_sequences = 16;
   int prefill_chunk = 48;
   uint64_t cut_seed = 1;
+  bool one_verifier = false;  // none that cuts, none elsewhere, and no DFlash drafter
   // A file with real prompts (prompt<i>.ids and prompt<i>.greedy_64), or empty: prompts are random tokens
   // with a repeated phrase.
   std::string prompts = {};

@@ -214,7 +214,10 @@ def main():
     RESULTS.mkdir(parents=True, exist_ok=True)
     result = {"mode": mode, "command": f"tests/gpu/run.sh --{mode}", "commit": commit(), "binaries": binary_hash(names),
               "device": card, "date": datetime.date.today().isoformat(), "ok": ok,
-              "seconds": round(time.monotonic() - begin, 1), "rows": rows}
+              "seconds": round(time.monotonic() - begin, 1)}
+    if mode == "sanitize":
+        result.update(ok_means=sanitizers.OK_MEANS, left_out=sanitizers.LEFT_OUT)
+    result["rows"] = rows
     (RESULTS / f"{mode}.json").write_text(json.dumps(result, indent=1) + "\n")
     print(f"{mode}: {'ok' if ok else 'FAILED'} in {result['seconds']} s on {card}, commit {result['commit']}")
     sys.exit(0 if ok else 1)

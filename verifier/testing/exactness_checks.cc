@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "common/base/check.h"
+#include "kernels/testing/small_shapes.h"
 #include "verifier/batch_builder.h"
 #include "verifier/kv_cache.h"
 #include "verifier/model/batch_forward.h"
@@ -16,6 +17,9 @@
 
 namespace arborist::verifier {
 namespace {
+
+using kernels::testing::Small;
+using kernels::testing::Thinned;
 
 constexpr int kMaxRows = 600;
 constexpr int kTreeNodes = 40;
@@ -27,13 +31,16 @@ TestVerifierOptions OptionsFor(const Subject& subject, int prefill_chunk) {
   options.projection = true;
   options.open_device = subject.open_device;
   options.verifier.kv_type = subject.kv_type;
-  options.verifier.max_rows = kMaxRows;
-  options.verifier.prefill_chunk = prefill_chunk;
+  options.verifier.max_rows = Small(kMaxRows, 97);
+  options.verifier.max_logits_rows = Small(130, 33);
+  options.verifier.max_tree_nodes = Small(64, 31);
+  options.verifier.max_sequences = Small(8, 3);
+  options.verifier.prefill_chunk = std::min(prefill_chunk, Small(512, 64));
   return options;
 }
 
 OpenArgs OpenFor(const Subject& subject, std::vector<TokenId> prompt, int max_tokens) {
-  OpenArgs args = MakeOpen("request", std::move(prompt), max_tokens, 64);
+  OpenArgs args = MakeOpen("request", std::move(prompt), max_tokens, Small(64, 31));
   args.sampling = subject.sampling;
   return args;
 }
@@ -84,42 +91,42 @@ void KvSpy::Copy(std::span<const StepTree> trees, std::span<const StepChunk> chu
 
 void CheckKvBytes(const Subject& subject) {
   const std::vector<TokenId> prompt = RandomTokens(70, subject.vocabulary, std::random_device{}());
-  constexpr int kOutput = 130;
-  constexpr int kCompared = 70 + kOutput - 2;  // a plain run's last root has no K/V yet
+  const int output = Small(130, 24), resumed = Small(57, 11);
+  const int compared = 70 + output - 2;  // a plain run's last root has no K/V yet
 
   KvSpy plain_spy;
   TestVerifierOptions options = OptionsFor(subject, 512);
   options.verifier.before_step = plain_spy.hook();
-  const Decoded plain = DecodePlain(*TestVerifier(std::move(options)), OpenFor(subject, prompt, kOutput));
-  ASSERT_EQ(plain.tokens.size(), static_cast<size_t>(kOutput)) << plain.closed;
+  const Decoded plain = DecodePlain(*TestVerifier(std::move(options)), OpenFor(subject, prompt, output));
+  ASSERT_EQ(plain.tokens.size(), static_cast<size_t>(output)) << plain.closed;
   const std::vector<TokenId> text = Joined(prompt, plain.tokens);
 
-  for (const int chunk : {1, 7, 64, 512}) {
+  for (const int chunk : Small(std::vector{1, 7, 64, 512}, std::vector{23})) {
     KvSpy spy;
     options = OptionsFor(subject, chunk);
     options.verifier.before_step = spy.hook();
     DecodePlain(*TestVerifier(std::move(options)), OpenFor(subject, text, 1));
-    ExpectSameBytes(plain_spy, spy, kCompared, "prefill in chunks of " + std::to_string(chunk));
+    ExpectSameBytes(plain_spy, spy, compared, "prefill in chunks of " + std::to_string(chunk));
   }
   {
     KvSpy spy;
     options = OptionsFor(subject, 48);
     options.verifier.before_step = spy.hook();
-    const Decoded trees = DecodeTrees(*TestVerifier(std::move(options)), OpenFor(subject, prompt, kOutput),
+    const Decoded trees = DecodeTrees(*TestVerifier(std::move(options)), OpenFor(subject, prompt, output),
                                       ReplayDrafter(Joined(text, prompt), subject.vocabulary, 16, 5));
     ExpectSameText(plain, trees, "trees");
-    EXPECT_GT(trees.compactions, 5);
-    ExpectSameBytes(plain_spy, spy, std::min(kCompared, spy.positions()), "tree rounds with compaction");
-    EXPECT_GT(spy.positions(), kCompared - 64);
+    EXPECT_GT(trees.compactions, Small(5, 0));
+    ExpectSameBytes(plain_spy, spy, std::min(compared, spy.positions()), "tree rounds with compaction");
+    EXPECT_GT(spy.positions(), compared - 64);
   }
   {
     KvSpy spy;
     options = OptionsFor(subject, 48);
     options.verifier.before_step = spy.hook();
-    OpenArgs args = OpenFor(subject, prompt, kOutput);
-    args.output_so_far.assign(plain.tokens.begin(), plain.tokens.begin() + 57);
+    OpenArgs args = OpenFor(subject, prompt, output);
+    args.output_so_far.assign(plain.tokens.begin(), plain.tokens.begin() + resumed);
     DecodePlain(*TestVerifier(std::move(options)), std::move(args));
-    ExpectSameBytes(plain_spy, spy, kCompared, "resumed from prompt + output");
+    ExpectSameBytes(plain_spy, spy, compared, "resumed from prompt + output");
   }
   {
     KvSpy spy;
@@ -128,15 +135,16 @@ void CheckKvBytes(const Subject& subject) {
     TestVerifier verifier(std::move(options));
     RecordingSink old;
     std::vector<TokenId> other = text;
-    other[100] = TokenId{(Raw(other[100]) + 1) % subject.vocabulary};
-    ASSERT_TRUE(verifier->Open(OpenFor(subject, other, 30), &old).ok());
+    TokenId& changed = other[Small(100, 75)];
+    changed = TokenId{(Raw(changed) + 1) % subject.vocabulary};
+    ASSERT_TRUE(verifier->Open(OpenFor(subject, other, Small(30, 5)), &old).ok());
     old.WaitReady();
-    OpenArgs args = OpenFor(subject, prompt, kOutput);
+    OpenArgs args = OpenFor(subject, prompt, output);
     args.epoch = 2;
-    args.output_so_far.assign(plain.tokens.begin(), plain.tokens.begin() + 57);
+    args.output_so_far.assign(plain.tokens.begin(), plain.tokens.begin() + resumed);
     DecodePlain(*verifier, std::move(args));
     EXPECT_EQ(old.WaitClosed().code(), absl::StatusCode::kAborted);
-    ExpectSameBytes(plain_spy, spy, kCompared, "takeover");
+    ExpectSameBytes(plain_spy, spy, compared, "takeover");
   }
 }
 
@@ -148,7 +156,7 @@ void CheckTextIsTheSame(const Subject& subject, int tokens) {
   const std::vector<TokenId> text = Joined(prompt, plain.tokens);
 
   int compactions = 0;
-  for (const int nodes : {1, 3, 7, 16, 31, 64}) {
+  for (const int nodes : Small(std::vector{1, 3, 7, 16, 31, 64}, std::vector{7, 16})) {
     const Decoded trees = DecodeTrees(*verifier, OpenFor(subject, prompt, tokens),
                                       ReplayDrafter(text, subject.vocabulary, nodes, std::random_device{}()));
     ExpectSameText(plain, trees, "trees of " + std::to_string(nodes));
@@ -166,7 +174,7 @@ void CheckTextIsTheSame(const Subject& subject, int tokens) {
   EXPECT_GT(cut.cut_nodes, 0);
 
   std::vector<std::thread> owners;
-  for (int i = 0; i < 8; ++i) {
+  for (int i = 0; i < Small(8, 3); ++i) {
     owners.emplace_back([&, i] {
       OpenArgs args = OpenFor(subject, prompt, tokens);
       args.key.request_id += std::to_string(i);
@@ -298,7 +306,7 @@ void CheckTreeAt(int root, int vocabulary, std::mt19937_64& random, Bench& bench
   for (int i = 0; i <= kTreeNodes; ++i) {
     keys.push_back(bench.Keys(root + i));
   }
-  for (const int node : {0, 1, 2, 1 + static_cast<int>(random() % kTreeNodes), kTreeNodes}) {
+  for (const int node : Thinned({0, 1, 2, 1 + static_cast<int>(random() % kTreeNodes), kTreeNodes}, 2)) {
     std::vector<TokenId> path;
     for (int ancestor = parent[node]; ancestor >= 0; ancestor = parent[ancestor]) {
       path.insert(path.begin(), token[ancestor]);
@@ -323,7 +331,7 @@ void CheckNodeEqualsRootOnlyStep(Model& model, int longest, Device& device, DTyp
   std::vector<int> roots = RootsAroundBoundaries(longest);
   // From the longest down: a tree overwrites the rows after its root.
   std::sort(roots.rbegin(), roots.rend());
-  for (const int root : roots) {
+  for (const int root : Thinned(roots, 2)) {
     CheckTreeAt(root, vocabulary, random, bench);
   }
 }

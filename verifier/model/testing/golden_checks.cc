@@ -5,8 +5,12 @@
 #include <algorithm>
 #include <cstring>
 
+#include "kernels/testing/small_shapes.h"
+
 namespace arborist::verifier::testing {
 namespace {
+
+using kernels::testing::Small;
 
 bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
@@ -54,8 +58,8 @@ void CheckChunks(const std::string& name, const HarnessOptions& options) {
   ASSERT_NE(whole, nullptr);
   const auto want = whole->Run(golden.tokens, static_cast<int>(golden.tokens.size()));
   ASSERT_TRUE(want.ok()) << want.status();
-  for (const int threads : {1, 3}) {
-    for (const int chunk : {1, 7, 64}) {
+  for (const int threads : Small(std::vector{1, 3}, std::vector{1})) {
+    for (const int chunk : Small(std::vector{1, 7, 64}, std::vector{17})) {
       HarnessOptions with = options;
       with.threads = threads;
       const auto harness = MakeHarness(with);
@@ -75,7 +79,7 @@ void CheckTreeNodes(const std::string& name, const HarnessOptions& options) {
   const auto token = [&](int i) { return golden.tokens[i % golden.tokens.size()]; };
   const std::vector<Node> tree = {{token(30), -1}, {token(1), 0}, {token(2), 0}, {token(3), 1},
                                   {token(4), 2},   {token(5), 2}, {token(6), 5}, {token(7), 3}};
-  for (const int prefix : {1, 33, 60, 63, 64, 126, 127, 130}) {
+  for (const int prefix : Small(std::vector{1, 33, 60, 63, 64, 126, 127, 130}, std::vector{33, 127})) {
     if (prefix > static_cast<int>(golden.tokens.size())) {
       continue;
     }
@@ -85,13 +89,13 @@ void CheckTreeNodes(const std::string& name, const HarnessOptions& options) {
     ASSERT_TRUE(harness->Run(committed, prefix).ok());
     const auto got = harness->Step(tree);
     ASSERT_TRUE(got.ok()) << got.status();
-    for (int node = 0; node < static_cast<int>(tree.size()); ++node) {
+    for (int node = Small(0, 4); node < static_cast<int>(tree.size()); node += Small(1, 3)) {
       std::vector<TokenId> path;
       for (int i = node; i >= 0; i = tree[i].parent) {
         path.insert(path.begin(), tree[i].token);
       }
       const auto plain = MakeHarness(options);
-      ASSERT_TRUE(plain->Run(committed, 16).ok());
+      ASSERT_TRUE(plain->Run(committed, Small(16, 40)).ok());
       const auto want = plain->Run(path, 1);
       ASSERT_TRUE(want.ok());
       const int64_t vocabulary = golden.vocabulary;
