@@ -56,13 +56,15 @@ class AttentionCase {
 
   // A new sequence with room for `positions` slots; returns its index.
   int32_t AddSequence(int64_t positions) {
-    std::vector<int32_t> pages;
-    for (int64_t i = 0; i * kPageRows < positions; ++i) {
-      Check(!free_.empty(), "the case has pages enough");
-      pages.push_back(free_.back());
-      free_.pop_back();
-    }
-    tables_.push_back(std::move(pages));
+    tables_.push_back({});
+    Grow(positions);
+    return static_cast<int32_t>(tables_.size()) - 1;
+  }
+
+  // The same, but its first `shared` pages are those of `other`, as after a prefix hit.
+  int32_t AddSequence(int64_t positions, int32_t other, int64_t shared) {
+    tables_.push_back({tables_[other].begin(), tables_[other].begin() + shared});
+    Grow(positions);
     return static_cast<int32_t>(tables_.size()) - 1;
   }
 
@@ -140,6 +142,16 @@ class AttentionCase {
   }
 
  private:
+  // The last sequence gets pages for `positions` slots.
+  void Grow(int64_t positions) {
+    std::vector<int32_t>& pages = tables_.back();
+    while (static_cast<int64_t>(pages.size()) * kPageRows < positions) {
+      Check(!free_.empty(), "the case has pages enough");
+      pages.push_back(free_.back());
+      free_.pop_back();
+    }
+  }
+
   AttentionShape shape_;
   int64_t pages_;
   int32_t page_rows_ = kPageRows;
@@ -155,19 +167,37 @@ class AttentionCase {
   std::vector<int32_t> page_table_;
 };
 
-// Output rows as bits: [rows][heads * latent].
-inline std::vector<std::vector<uint32_t>> RunAttention(AttentionCase& c, int threads) {
+// Some of a call's rows; outputs are the call's own.
+inline TreeAttentionMlaArgs RowsOf(const TreeAttentionMlaArgs& all, int64_t begin, int64_t rows) {
+  TreeAttentionMlaArgs args = all;
+  args.query = {all.query.data + begin * all.query.heads * all.query.columns, rows, all.query.heads,
+                all.query.columns};
+  args.sequence = {all.sequence.data + begin, rows};
+  args.prefix_blocks = {all.prefix_blocks.data + begin, rows};
+  args.tail_slot = {all.tail_slot.row(begin), rows, all.tail_slot.columns, all.tail_slot.row_stride};
+  args.tail_count = {all.tail_count.data + begin, rows};
+  args.out = {all.out.data + begin * all.out.heads * all.out.columns, rows, all.out.heads, all.out.columns};
+  return args;
+}
+
+// Output as bits, one vector a row, of `rows` rows from `begin` on in a call of their own.
+inline std::vector<std::vector<uint32_t>> RunAttention(AttentionCase& c, int threads, int64_t begin,
+                                                       int64_t rows) {
   ThreadPool pool(threads);
   std::vector<float> out;
   std::vector<std::byte> scratch;
-  const absl::Status status = cpu::TreeAttentionMla(c.Args(out, scratch, threads), {.threads = &pool});
+  const TreeAttentionMlaArgs args = RowsOf(c.Args(out, scratch, threads), begin, rows);
+  const absl::Status status = cpu::TreeAttentionMla(args, {.threads = &pool});
   Check(status.ok(), std::string(status.message()));
   const int64_t row_size = c.shape().heads * c.shape().latent;
-  std::vector<std::vector<uint32_t>> rows(c.rows(), std::vector<uint32_t>(row_size));
-  for (int64_t row = 0; row < c.rows(); ++row) {
-    std::memcpy(rows[row].data(), out.data() + row * row_size, row_size * sizeof(float));
+  std::vector<std::vector<uint32_t>> bits(rows, std::vector<uint32_t>(row_size));
+  for (int64_t row = 0; row < rows; ++row) {
+    std::memcpy(bits[row].data(), args.out.data + row * row_size, row_size * sizeof(float));
   }
-  return rows;
+  return bits;
+}
+inline std::vector<std::vector<uint32_t>> RunAttention(AttentionCase& c, int threads) {
+  return RunAttention(c, threads, 0, c.rows());
 }
 
 }  // namespace arborist::kernels::testing

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "kernels/simd/isa.h"
-#include "kernels/tree_attention_mla/testing/tree_story.h"
+#include "kernels/tree_attention_mla/testing/tree_forest.h"
 
 namespace arborist::kernels {
 namespace {
@@ -17,6 +17,7 @@ using testing::AttentionShape;
 using testing::PagesFor;
 using testing::Random;
 using testing::RandomStory;
+using testing::RootsAroundBlocks;
 using testing::RunAttention;
 using testing::Story;
 using testing::WritePrefix;
@@ -42,6 +43,23 @@ void ExpectTreeEqualsCommits(const Story& s, Random& random, int checked_nodes) 
       ASSERT_EQ(tree_rows[path[depth]], chunk_rows[depth]) << "prefix " << s.prefix() << " depth " << depth;
     }
   }
+}
+
+void ExpectEveryNodeAt(const std::vector<int64_t>& roots, int nodes, int chain) {
+  Random random;
+  testing::ExpectEveryNodeAt(random, kShape, roots, nodes, chain, [](AttentionCase& c) {
+    return [&c](int64_t begin, int64_t rows) { return RunAttention(c, 2, begin, rows); };
+  });
+}
+
+TEST(TreeEqualsCommitTest, ForEveryNodeAroundEveryBlockAndSplit) {
+  ExpectEveryNodeAt({0, 1}, 20, 6);
+  ExpectEveryNodeAt(RootsAroundBlocks(64, 2304), 20, 6);
+  ExpectEveryNodeAt(RootsAroundBlocks(3072, 4096, 16), 20, 6);
+}
+
+TEST(TreeEqualsCommitTest, ForEveryNodeOfTheLargestAndDeepestTrees) {
+  ExpectEveryNodeAt({1, 127, 1087}, 256, kMaxTreeDepth + 1);
 }
 
 TEST(TreeEqualsCommitTest, AcrossEveryBlockBoundaryOfShortPrefixes) {

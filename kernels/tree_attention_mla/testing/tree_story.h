@@ -43,6 +43,9 @@ inline Story RandomStory(Random& random, const AttentionShape& shape, int64_t pr
     if (deep && node > 0 && random.Below(10) != 0 && depth[node - 1] < kMaxTreeDepth) {
       parent = node - 1;
     }
+    if (node > 0 && depth[parent] >= kMaxTreeDepth) {
+      parent = 0;
+    }
     depth.push_back(parent < 0 ? 0 : depth[parent] + 1);
     s.parent.push_back(parent);
     s.node_key.push_back(random.Normal(s.shape.width(), 1));
