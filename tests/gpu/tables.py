@@ -94,6 +94,7 @@ def runs():
                 complaining = [row["program"] for row in rows if row["complaints"] or row["failed"]]
                 lines.append(f'  {tool}: {sum(row["passed"] for row in rows)} tests passed, {sum(len(row["too_slow"]) for row in rows)} too slow, '
                              f'{sum(row["not_begun"] for row in rows)} not begun; complaints: {", ".join(complaining) or "none"}.')
+            lines += [f"  Left out: {name} ({reason})." for name, reason in result.get("left_out", {}).items()]
     return lines
 
 
