@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace arborist::verifier {
 namespace {
@@ -12,12 +13,18 @@ constexpr double kOutlier = 4;
 constexpr double kAhead = 1.01;
 // A first tree, while nothing is known.
 constexpr int kFirstNodes = 16;
-// Of a trial, for each sequence: the first round only catches up.
+// Of a trial, for each sequence, when no drafter has to catch up any more.
 constexpr int kTrialRounds = 2;
 constexpr int kTrialTokens = 4;
 // A trial that cost x seconds is followed by 200 x without one.
 constexpr double kTrialSpacing = 200;
 constexpr double kHopelessSpacing = 2000;
+// And twice as long, up to four times, where trees did not win several times.
+constexpr int kPatient = 2;
+constexpr int kMostInVain = kPatient + 2;
+// Sequences that come and go disturb each other; where they always do, so many rounds of each are all like
+// that.
+constexpr int kAlwaysDisturbed = 16;
 constexpr int kLeastStepsBetween = 64;
 // One step in so many asks for a larger tree than pays, where none that large was seen or it pays nearly.
 constexpr int kLargerEvery = 64;
@@ -27,27 +34,45 @@ constexpr double kNearly = 0.7;
 
 void BudgetPolicy::SeeTree(const TreeSeen& tree) {
   accept_.See(tree.asked, tree.score, tree.path);
-  Away& away = away_[std::min(DoublingGroup(sequences_), kGroups - 1)];
-  if (!tree.first_after_plain) {
-    const double sample =
-        away.count > 0 ? std::min(tree.away_seconds, kOutlier * away.seconds + 1e-5) : tree.away_seconds;
-    MoveMean(sample, kSlowest, away.seconds, away.count);
-    away.rounds = std::min(away.rounds + 1, 1 << 20);
-    MoveMean(tree.trees, kSlowest, away.trees, away.trees_count);
+  disturbed_ = tree.disturbed ? disturbed_ + 1 : 0;
+  const bool counts = !tree.disturbed || disturbed_ > kAlwaysDisturbed * sequences_;
+  if (counts) {
+    SeeAway(tree);
   }
   if (trial_.active) {
     // What is expected, not what came: luck must not bring the next trial sooner.
     trial_.tokens += accept_.Tokens(static_cast<int>(tree.score.size()) - 1);
-    trial_.rounds_left -= trial_.nodes > 0 ? 1 : 0;
+    trial_.rounds_left -= trial_.nodes > 0 && counts ? 1 : 0;
   }
 }
+
+// All sequences see the same hiccup, so the mean moves by rounds of all.
+void BudgetPolicy::SeeAway(const TreeSeen& tree) {
+  Away& away = away_[Group(sequences_)];
+  const double step =
+      costs_.Seconds(tree.trees * std::max<int>(1, static_cast<int>(tree.score.size())), tree.trees);
+  double seconds = tree.away_seconds;
+  double steps = tree.waited_seconds / step;
+  if (away.count > 0) {
+    seconds = std::min(seconds, kOutlier * away.seconds + 1e-5);
+    steps = std::min(steps, kOutlier * away.steps + 1);
+  }
+  away.count = std::min(away.count + 1, 1 << 20);
+  away.rounds = std::min(away.rounds + 1, 1 << 20);
+  const double part = std::max(kSlowest / sequences_, 1.0 / away.count);
+  away.seconds += part * (seconds - away.seconds);
+  away.steps += part * (steps - away.steps);
+  away.trees += part * (tree.trees - away.trees);
+}
+
+int BudgetPolicy::Group(int sequences) { return std::min(DoublingGroup(sequences), kGroups - 1); }
 
 // A few rounds of each sequence: the first ones of a crowd are not like the rest.
 bool BudgetPolicy::Known(int group) const { return away_[group].rounds >= std::max(8, 2 << group); }
 
 // Of nearly as many sequences, if so many never drafted: rather fewer, which is too good and so gets tried.
 BudgetPolicy::Away BudgetPolicy::AwayOf(int sequences) const {
-  const int group = std::min(DoublingGroup(sequences), kGroups - 1);
+  const int group = Group(sequences);
   for (int distance = 0; distance < kGroups; ++distance) {
     for (const int near : {group - distance, group + distance}) {
       if (near >= 0 && near < kGroups && Known(near)) {
@@ -75,7 +100,7 @@ double BudgetPolicy::Rate(const BudgetLoad& load, int nodes) const {
   const int trees = TreesTogether(away, load);
   const double step = costs_.Seconds(trees * (nodes + 1) + load.other_rows, trees + load.other_rows);
   // Groups that take turns wait for each other's steps, however soon their trees come.
-  const double round = std::max(away.seconds + step, step * load.sequences / trees);
+  const double round = std::max(away.seconds + (1 + away.steps) * step, step * load.sequences / trees);
   return load.sequences * accept_.Tokens(nodes) / round + load.other_tokens / step;
 }
 
@@ -141,6 +166,7 @@ void BudgetPolicy::BeginTrial(const BudgetLoad& load, int nodes, double now) {
   const int rounds = nodes > 0 ? kTrialRounds : kTrialTokens;
   trial_ = {.active = true,
             .nodes = nodes,
+            .group = Group(load.sequences),
             .rounds_left = rounds * load.sequences,
             .begun = now,
             .deadline = now + 64 * load.sequences / rate + 10 * rounds * load.sequences / Rate(load, nodes),
@@ -150,17 +176,21 @@ void BudgetPolicy::BeginTrial(const BudgetLoad& load, int nodes, double now) {
   seen_plain_ = 0;
   ++trials_;
   if (nodes > 0) {
-    Away& away = away_[std::min(DoublingGroup(load.sequences), kGroups - 1)];
-    away.count = std::min(away.count, 2);
-    away.trees_count = std::min(away.trees_count, 2);
+    Away& away = away_[Group(load.sequences)];
+    away.count = std::min(away.count, load.sequences);
     accept_.Doubt();
   }
 }
 
+// Out of trees and back there is the way of a Decode, too.
 void BudgetPolicy::EndTrial(double now) {
-  const double lost = now - trial_.begun - trial_.tokens / trial_.usual_rate;
-  const double spacing = trial_.hopeless ? kHopelessSpacing : kTrialSpacing;
-  next_trial_ = now + std::max(spacing * lost, kLeastStepsBetween * sequences_ / trial_.usual_rate);
+  Pace& pace = pace_[trial_.group];
+  const double lost = now - trial_.begun - trial_.tokens / trial_.usual_rate + away_[trial_.group].seconds;
+  const double spacing =
+      trial_.hopeless ? kHopelessSpacing : kTrialSpacing * (1 << std::max(0, pace.in_vain - kPatient));
+  pace.in_vain = trial_.nodes > 0 ? std::min(pace.in_vain + 1, kMostInVain) : 0;
+  pace.next_trial =
+      pace.clock + std::max(spacing * lost, kLeastStepsBetween * sequences_ / trial_.usual_rate);
   trial_.active = false;
 }
 
@@ -181,6 +211,8 @@ int BudgetPolicy::Decide(const BudgetLoad& load, double now) {
   }
   ++steps_;
   sequences_ = load.sequences;
+  Pace& pace = pace_[Group(load.sequences)];
+  pace.clock += now - std::exchange(decided_, now);
   if (trial_.active) {
     if (trial_.nodes == 0) {
       trial_.tokens += static_cast<double>(seen_plain_);
@@ -198,11 +230,13 @@ int BudgetPolicy::Decide(const BudgetLoad& load, double now) {
     return trial_.nodes;
   }
   const int chosen = Choose(load);
-  if ((chosen > 0) != (current_ > 0)) {
-    next_trial_ = std::max(next_trial_, now + kLeastStepsBetween * load.sequences / Rate(load, chosen));
+  const double least = kLeastStepsBetween * load.sequences / Rate(load, chosen);
+  if ((chosen > 0) != (current_ > 0) || pace.next_trial < 0) {
+    pace.next_trial = std::max(pace.next_trial, pace.clock + least);
   }
   current_ = chosen;
-  if (const int tree = BestTree(load); now >= next_trial_ && (current_ > 0 || tree > 0)) {
+  pace.in_vain = chosen > 0 ? 0 : pace.in_vain;
+  if (const int tree = BestTree(load); pace.clock >= pace.next_trial && (current_ > 0 || tree > 0)) {
     BeginTrial(load, current_ == 0 ? TrialTree(load, tree) : 0, now);
     return trial_.nodes;
   }

@@ -23,9 +23,10 @@ struct TreeSeen {
   int asked = 0;                  // nodes that the drafter was told to draft
   std::span<const float> score;   // [nodes], the root first
   std::span<const int32_t> path;  // accepted nodes, the root first
-  double away_seconds = 0;  // from its last committed tokens to the start of this step: draft, wire, wait
-  bool first_after_plain = false;  // `away` holds what the drafter had to catch up with, or others' prompts
-  int trees = 1;                   // in this step, of those that follow this decision
+  double away_seconds = 0;        // from its last committed tokens until the tree came: draft and wire
+  double waited_seconds = 0;      // from then to the start of this step
+  bool disturbed = false;  // some drafter caught up with plain decoding meanwhile, or prompts were read
+  int trees = 1;           // in this step, of those that follow this decision
 };
 
 // Decides for sequences that are alike (one drafter, one kind of sampling) how many nodes are worth drafting;
@@ -39,9 +40,10 @@ class BudgetPolicy {
   void SeeTree(const TreeSeen& tree);
   void SeePlain() { ++seen_plain_; }
 
-  // After a step with any of the sequences in it: nodes of their next trees. `now` in seconds, never falling.
+  // After a step with any of the sequences in it: nodes of their next trees. `now` in seconds, never falling;
+  // it stands still while there are no such sequences, else trials would be too large a part of what they do.
   int Decide(const BudgetLoad& load, double now);
-  // All of the sequences are gone: a trial ends here, so that the idle time after it is not its cost.
+  // All of the sequences are gone: a trial ends here.
   void Leave(double now);
   // For a sequence that begins: as the others, without a trial.
   int Standing(const BudgetLoad& load) const;
@@ -52,17 +54,25 @@ class BudgetPolicy {
   double Rate(const BudgetLoad& load, int nodes) const;
 
  private:
-  // A round without its step, by how many sequences draft.
+  // A round without its step, by how many sequences draft. The wait for others' steps is counted in steps, so
+  // that what wide trees had to wait is not held against narrow ones.
   struct Away {
     double seconds = 0;
+    double steps = 0;  // waited
     double trees = 1;  // of them in one step
     int count = 0;
-    int trees_count = 0;
     int rounds = 0;  // seen, ever
+  };
+  // When to try again, by how many sequences there are: seconds with so many.
+  struct Pace {
+    double clock = 0;
+    double next_trial = -1;  // -1: so many were never seen
+    int in_vain = 0;         // the last trials of trees
   };
   struct Trial {
     bool active = false;
     int nodes = 0;
+    int group = 0;
     int rounds_left = 0;
     double begun = 0;
     double deadline = 0;
@@ -71,7 +81,9 @@ class BudgetPolicy {
     bool hopeless = false;  // plain decoding, as far as is known
   };
 
+  static int Group(int sequences);
   bool Known(int group) const;
+  void SeeAway(const TreeSeen& tree);
   Away AwayOf(int sequences) const;
   static int TreesTogether(const Away& away, const BudgetLoad& load);
   bool Fits(const BudgetLoad& load, int nodes) const;
@@ -88,8 +100,10 @@ class BudgetPolicy {
   std::array<Away, kGroups> away_;
   int current_ = 0;    // nodes
   int sequences_ = 1;  // of the last decision
+  int disturbed_ = 0;  // rounds without one that was not
   Trial trial_;
-  double next_trial_ = 0;
+  std::array<Pace, kGroups> pace_;
+  double decided_ = 0;  // when
   int64_t steps_ = 0;
   int64_t trials_ = 0;
   int64_t seen_plain_ = 0;

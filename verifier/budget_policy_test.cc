@@ -118,7 +118,7 @@ class Simulation {
                          .score = score,
                          .path = path,
                          .away_seconds = away,
-                         .first_after_plain = was_plain_,
+                         .disturbed = was_plain_,
                          .trees = world_.sequences});
       } else {
         policy_.SeePlain();
@@ -162,7 +162,7 @@ const std::vector<World>& Worlds() {
 TEST(BudgetPolicyTest, EndsWithinTwoPercentOfTheBestFixedChoice) {
   for (const World& world : Worlds()) {
     Simulation simulation(world);
-    simulation.Run(5);  // finds out
+    simulation.Run(10);  // finds out
     EXPECT_GT(simulation.Run(10), 0.98 * world.Best())
         << world.name << " best " << world.Best() << " off " << world.Rate(0);
   }

@@ -88,7 +88,7 @@ void VerifierImpl::DeliverPhase(Sequence& sequence) {
       break;
     case Phase::kReady:
       sequence.sink->OnProgress(ProgressState::kWaiting, sequence.computed);
-      sequence.sink->OnReady(budgets_.First(sequence));
+      sequence.sink->OnReady(budgets_.First(sequence, Clock::now()));
       break;
   }
 }

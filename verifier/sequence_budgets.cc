@@ -23,7 +23,9 @@ SequenceBudgets::SequenceBudgets(std::vector<int> bounds, int most_rows)
 int SequenceBudgets::KindOf(const Sequence& sequence) {
   const float temperature = sequence.args.sampling.temperature;
   const int sampling = temperature == 0 ? 0 : temperature <= 0.7f ? 1 : 2;
-  return sampling + (sequence.args.projection_hash.empty() ? 3 : 0);
+  const bool features =
+      !sequence.args.projection_hash.empty() || !sequence.args.drafter_projection_hash.empty();
+  return sampling + (features ? 0 : 3);
 }
 
 void SequenceBudgets::BeginCount() {
@@ -34,6 +36,7 @@ void SequenceBudgets::BeginCount() {
     kind.tokens = 0;
     kind.rows = 0;
     kind.seen = false;
+    kind.catching_up = false;
   }
 }
 
@@ -48,15 +51,24 @@ void SequenceBudgets::Count(const Sequence& sequence) {
     kind.load.most_nodes = std::max(kind.load.most_nodes, sequence.args.tree_nodes);
     kind.rows += rows;
     kind.tokens += tokens;
+    kind.catching_up |= sequence.told_budget > 0 && !sequence.told_after_tree;
   }
 }
 
 void SequenceBudgets::EndCount(Clock::time_point now) {
   for (Kind& kind : kinds_) {
-    if (kind.load.sequences == 0) {
-      kind.policy.Leave(Seconds(now.time_since_epoch()));
+    if (kind.here) {
+      kind.clock += Seconds(now - counted_);
+    }
+    kind.here = kind.load.sequences > 0;
+    if (!kind.here) {
+      kind.policy.Leave(kind.clock);
+    }
+    if (kind.catching_up) {
+      kind.caught_up = now;
     }
   }
+  counted_ = now;
 }
 
 BudgetLoad SequenceBudgets::LoadOf(const Kind& kind) const {
@@ -82,15 +94,16 @@ void SequenceBudgets::See(const Sequence& sequence, const TreeOutcome& outcome, 
   kind.policy.SeeTree({.asked = round.cut_nodes > 0 ? nodes : std::max(nodes, sequence.told_budget),
                        .score = round.tree.score,
                        .path = outcome.path,
-                       .away_seconds = Seconds(step_begin - sequence.told_at),
-                       .first_after_plain = !sequence.told_after_tree || sequence.told_at < prompt_end_,
+                       .away_seconds = Seconds(round.submitted - sequence.told_at),
+                       .waited_seconds = Seconds(step_begin - round.submitted),
+                       .disturbed = sequence.told_at < std::max(prompt_end_, kind.caught_up),
                        .trees = trees});
 }
 
 void SequenceBudgets::Decide(Clock::time_point now) {
   for (Kind& kind : kinds_) {
     if (kind.seen && kind.load.sequences > 0) {
-      kind.nodes = kind.policy.Decide(LoadOf(kind), Seconds(now.time_since_epoch()));
+      kind.nodes = kind.policy.Decide(LoadOf(kind), kind.clock + Seconds(now - counted_));
     }
   }
 }
@@ -112,7 +125,8 @@ int SequenceBudgets::Next(Sequence& sequence) const {
   return sequence.told_budget;
 }
 
-int SequenceBudgets::First(Sequence& sequence) const {
+int SequenceBudgets::First(Sequence& sequence, Clock::time_point now) const {
+  sequence.told_at = now;
   const int most = sequence.args.tree_nodes;
   // Not follows_budget: an owner may send its first round already.
   if (sequence.args.automatic) {

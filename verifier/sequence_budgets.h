@@ -42,7 +42,7 @@ class SequenceBudgets {
   // Of the sequence's next tree, after Decide; notes that it is told.
   int Next(Sequence& sequence) const;
   // Of its first tree; the sequence has been counted.
-  int First(Sequence& sequence) const;
+  int First(Sequence& sequence, Clock::time_point now) const;
 
  private:
   static constexpr int kKinds = 6;
@@ -51,8 +51,12 @@ class SequenceBudgets {
     BudgetLoad load;  // as counted; others' part when it is asked for
     double tokens = 0;
     int rows = 0;
-    bool seen = false;  // in this step
-    int nodes = 0;      // decided
+    bool seen = false;              // in this step
+    int nodes = 0;                  // decided
+    bool catching_up = false;       // some drafter, with plain decoding
+    bool here = false;              // some were counted last time
+    double clock = 0;               // seconds with some of them, until then
+    Clock::time_point caught_up{};  // no drafter had to catch up with plain decoding after this
   };
   static int KindOf(const Sequence& sequence);
   BudgetLoad LoadOf(const Kind& kind) const;
@@ -61,6 +65,7 @@ class SequenceBudgets {
   const int most_rows_;
   std::vector<Kind> kinds_;
   Clock::time_point prompt_end_;
+  Clock::time_point counted_;
   // All that were counted.
   int rows_ = 0;
   double tokens_ = 0;

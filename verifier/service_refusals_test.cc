@@ -160,6 +160,7 @@ TEST_F(VerifierServiceTest, OpenReachesTheVerifierWithEveryField) {
   v1::Open& open = *request.mutable_open();
   open.set_feature_window(9);
   open.set_projection_hash("p1");
+  open.set_drafter_projection_hash("p1");
   v1::Sequence& sequence = *open.mutable_sequence();
   sequence.set_sample_index(3);
   sequence.add_output_so_far(7);
@@ -189,6 +190,7 @@ TEST_F(VerifierServiceTest, OpenReachesTheVerifierWithEveryField) {
   EXPECT_EQ(args.tree_nodes, 8);
   EXPECT_EQ(args.feature_window, 9);
   EXPECT_EQ(args.projection_hash, "p1");
+  EXPECT_EQ(args.drafter_projection_hash, "p1");
 }
 
 TEST(VerifierServiceLoadingTest, CallsAreUnavailableUntilTheModelIsThere) {

@@ -33,6 +33,8 @@ struct OpenArgs {
   bool automatic = false;         // the owner follows next_budget, which is tree_nodes otherwise
   int feature_window = 0;         // newest rows wanted on attach; 0 = all
   std::string projection_hash;    // empty: no features wanted
+  // Of the drafter that takes over when drafting pays, if the owner does not draft: whose budgets it is told.
+  std::string drafter_projection_hash;
 };
 
 // One round's result. `tokens` are the newly committed ones (accepted drafts, then the bonus token), cut

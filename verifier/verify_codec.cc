@@ -38,6 +38,15 @@ absl::Status CheckIds(const std::string& field, const google::protobuf::Repeated
   return absl::OkStatus();
 }
 
+absl::Status CheckProjection(const char* field, const std::string& hash, const VerifierInfo& info) {
+  if (hash.empty() || hash == info.projection_hash) {
+    return absl::OkStatus();
+  }
+  return Mismatch(
+      reason::kProjectionMismatch, field, hash,
+      info.projection_hash.empty() ? "empty: this verifier has no projection" : info.projection_hash);
+}
+
 absl::Status CheckPeer(const v1::Open& open, const VerifierInfo& info) {
   const v1::Sequence& sequence = open.sequence();
   if (sequence.protocol_version() != kProtocolVersion) {
@@ -48,12 +57,8 @@ absl::Status CheckPeer(const v1::Open& open, const VerifierInfo& info) {
     return Mismatch(reason::kFingerprintMismatch, "sequence.fingerprint", sequence.fingerprint(),
                     info.fingerprint);
   }
-  if (!open.projection_hash().empty() && open.projection_hash() != info.projection_hash) {
-    return Mismatch(
-        reason::kProjectionMismatch, "projection_hash", open.projection_hash(),
-        info.projection_hash.empty() ? "empty: this verifier has no projection" : info.projection_hash);
-  }
-  return absl::OkStatus();
+  RETURN_IF_ERROR(CheckProjection("projection_hash", open.projection_hash(), info));
+  return CheckProjection("drafter_projection_hash", open.drafter_projection_hash(), info);
 }
 
 // Fields whose behaviour this version lacks are refused by name, never ignored.
@@ -223,6 +228,7 @@ absl::StatusOr<OpenArgs> DecodeOpen(const v1::Open& open, const VerifierInfo& in
       sequence.mode() == v1::SPECULATION_MODE_AUTO || sequence.mode() == v1::SPECULATION_MODE_UNSPECIFIED;
   args.feature_window = open.feature_window();
   args.projection_hash = open.projection_hash();
+  args.drafter_projection_hash = open.drafter_projection_hash();
   return args;
 }
 

@@ -76,6 +76,8 @@ INSTANTIATE_TEST_SUITE_P(
                 [](auto& o) { Seq(o).clear_fingerprint(); }},
         BadOpen{"projection_hash=p2, expected p1", kPrecondition, "PROJECTION_MISMATCH",
                 [](auto& o) { o.set_projection_hash("p2"); }},
+        BadOpen{"drafter_projection_hash=p2, expected p1", kPrecondition, "PROJECTION_MISMATCH",
+                [](auto& o) { o.set_drafter_projection_hash("p2"); }},
         BadOpen{"request_id=(0 bytes)", kBad, "BAD_REQUEST", [](auto& o) { Seq(o).clear_request_id(); }},
         BadOpen{"request_id=(129 bytes)", kBad, "BAD_REQUEST",
                 [](auto& o) { Seq(o).set_request_id(std::string(129, 'a')); }},
