@@ -35,31 +35,13 @@ from throughput import PROMPTS  # noqa: E402
 
 os.environ.setdefault("ARBORIST_BIN", os.path.join(BINARY, "bin"))
 from gpu_run import binary_hash, commit, device  # noqa: E402
+from mps import Mps  # noqa: E402
 
 MODES = ["off", "chain7", "tree8", "tree16", "tree32", "tree64", "auto"]
 PROGRAMS = ("arborist-verifier", "arborist-drafter", "arborist-coordinator", "arborist")
 FORMULA_SHARE = 0.85
 IDLE_BEYOND_ROUND_TRIP_US = 25
 IDLE_SHARE_AT_32 = 0.10
-
-
-class Mps:
-    """A private MPS daemon; everything started meanwhile shares the GPU through it."""
-
-    def __enter__(self):
-        self.folder = tempfile.TemporaryDirectory(prefix="arborist-mps-")
-        os.environ["CUDA_MPS_PIPE_DIRECTORY"] = self.folder.name
-        os.environ["CUDA_MPS_LOG_DIRECTORY"] = self.folder.name
-        program = next((p for p in ("/usr/local/nvidia/bin/nvidia-cuda-mps-control", "/usr/bin/nvidia-cuda-mps-control")
-                        if os.path.exists(p)), "nvidia-cuda-mps-control")
-        self.program = program
-        subprocess.run([program, "-d"], check=True)
-        return self
-
-    def __exit__(self, *_):
-        subprocess.run([self.program], input="quit\n", text=True, check=False, timeout=30)
-        del os.environ["CUDA_MPS_PIPE_DIRECTORY"], os.environ["CUDA_MPS_LOG_DIRECTORY"]
-        self.folder.cleanup()
 
 
 def parts(mode):

@@ -2,6 +2,7 @@
 """Runs the GPU tests or benches and writes tests/gpu/results/<mode>.json; see run.sh."""
 
 import concurrent.futures
+import contextlib
 import datetime
 import hashlib
 import json
@@ -15,6 +16,7 @@ import tempfile
 import time
 
 import sanitizers
+from mps import Mps, control_program
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BIN = pathlib.Path(os.environ.get("ARBORIST_BIN", ROOT / "build/release/bin"))
@@ -160,7 +162,9 @@ def gate(deadline):
 def sanitize(deadline):
     if shutil.which("compute-sanitizer") is None:
         sys.exit("compute-sanitizer is missing, expected it on the PATH (it comes with the CUDA toolkit)")
-    return sanitizers.sanitize([BIN / name for name in programs("tests")], environment(), deadline)
+    # Without it processes have the GPU by turns, and a dozen take as long as one after the other.
+    with Mps() if control_program() else contextlib.nullcontext():
+        return sanitizers.sanitize([BIN / name for name in programs("tests")], environment(), deadline)
 
 
 def bench(deadline):

@@ -1,6 +1,6 @@
 """Runs GoogleTest programs under compute-sanitizer, which makes a test ten to a thousand times slower: on small shapes
-(kernels/testing/small_shapes.h), a dozen at once. A test in which nothing happens for long is stopped and named, and so is
-what a program has not begun when its time is over; neither is ok."""
+(kernels/testing/small_shapes.h), a dozen at once, the small programs first. Each has its share of the time that is left. A test
+that takes half of its program's is stopped and named, and what a program has not begun at the end is counted; neither is ok."""
 
 import concurrent.futures
 import os
@@ -12,8 +12,8 @@ import time
 
 TOOLS = ("memcheck", "racecheck", "initcheck")
 AT_ONCE = int(os.environ.get("ARBORIST_SANITIZERS_AT_ONCE", 12))
-TEST_SECONDS = 150
-PROGRAM_SECONDS = 240
+SLOW_SECONDS = 5  # told in the result
+LEAST_SECONDS = 45  # of a program, however short time is
 LEFT_OUT = {"device_failure_cuda_test": "plants an illegal access, a failed launch and a lack of memory: complaints are what it is for"}
 OK_MEANS = ("every test of every program but those in left_out ended under every tool, on small shapes, none failed and no tool "
             "complained")
@@ -26,14 +26,14 @@ COUNT = re.compile(r"\[==========\] Running (\d+) tests?")
 class Attempt:
     """One start of a program, until it ends by itself, a test stands still, or time is over."""
 
-    def __init__(self, command, environment, deadline):
+    def __init__(self, command, environment, deadline, test_seconds):
         self.lines, self.running, self.results, self.seconds, self.last = [], None, {}, {}, time.monotonic()
         process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                                    errors="replace", start_new_session=True)
         reader = threading.Thread(target=self.read, args=(process.stdout,))
         reader.start()
         self.code = None
-        while self.code is None and time.monotonic() < min(deadline, self.last + TEST_SECONDS):
+        while self.code is None and time.monotonic() < min(deadline, self.last + test_seconds):
             time.sleep(0.05)
             self.code = process.poll()
         if self.code is None:
@@ -55,13 +55,13 @@ class Attempt:
         return [line for line in self.lines if line.startswith("=========") and not QUIET.match(line)]
 
 
-def sanitize_one(tool, program, environment, deadline):
-    deadline = min(deadline, time.monotonic() + PROGRAM_SECONDS)
+def sanitize_one(tool, program, environment, deadline, seconds):
+    deadline = min(deadline, time.monotonic() + seconds)
     begin, results, times, left_out, complaints, code, tests = time.monotonic(), {}, {}, [], [], None, 0
     while code is None and time.monotonic() < deadline:
         command = ["compute-sanitizer", "--tool", tool, "--error-exitcode", "99", "--print-limit", "3", str(program),
                    "--gtest_filter=-" + ":".join([*results, *left_out])]
-        attempt = Attempt(command, environment, deadline)
+        attempt = Attempt(command, environment, deadline, seconds / 2)
         tests = tests or max((int(count[1]) for line in attempt.lines if (count := COUNT.match(line))), default=0)
         results.update(attempt.results)
         times.update(attempt.seconds)
@@ -73,11 +73,10 @@ def sanitize_one(tool, program, environment, deadline):
             left_out.append(attempt.running)
     passed = sum(result == "OK" for result in results.values())
     failed = [name for name, result in results.items() if result == "FAILED"]
-    slowest = max(times, key=times.get, default=None)
     return {"program": program.name, "tool": tool, "exit": code, "passed": passed, "failed": failed,
             "skipped": sum(result == "SKIPPED" for result in results.values()), "too_slow": left_out,
             "not_begun": max(0, tests - len(results) - len(left_out)), "complaints": complaints[:20],
-            "seconds": round(time.monotonic() - begin, 2), "slowest": slowest and f"{slowest} {times[slowest]:.1f} s"}
+            "seconds": round(time.monotonic() - begin, 2), "slow_tests": {name: took for name, took in times.items() if took >= SLOW_SECONDS}}
 
 
 def good(row):
@@ -86,20 +85,23 @@ def good(row):
 
 
 def sanitize(programs, environment, deadline):
-    """Every program under every tool, the largest first; whether all are good, and a row for each."""
-    programs = sorted((program for program in programs if program.name not in LEFT_OUT),
-                      key=lambda program: -program.stat().st_size)
+    """Every program under every tool; whether all are good, and a row for each."""
+    programs = sorted((program for program in programs if program.name not in LEFT_OUT), key=lambda program: program.stat().st_size)
     environment = dict(environment, ARBORIST_SMALL_SHAPES="1")
+    jobs = [(tool, program) for program in programs for tool in TOOLS]
+    ended = []
 
     def one(job):
-        row = sanitize_one(*job, environment, deadline)
+        share = (deadline - time.monotonic()) * AT_ONCE / max(AT_ONCE, len(jobs) - len(ended))
+        row = sanitize_one(*job, environment, deadline, max(LEAST_SECONDS, share))
+        ended.append(job)
         print(f'{"ok    " if good(row) else "FAILED"} {row["tool"]} {row["program"]}: {row["passed"]} passed, '
-              f'{len(row["failed"])} failed, {len(row["too_slow"])} too slow, {row["not_begun"]} not begun, {row["seconds"]:.1f} s, '
-              f'slowest {row["slowest"]}', flush=True)
+              f'{len(row["failed"])} failed, {len(row["too_slow"])} too slow, {row["not_begun"]} not begun, {row["seconds"]:.1f} s',
+              flush=True)
         if not good(row):
             print("\n".join([*row["failed"], *row["too_slow"], *row["complaints"]]), flush=True)
         return row
 
     with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
-        rows = list(pool.map(one, [(tool, program) for program in programs for tool in TOOLS]))
+        rows = list(pool.map(one, jobs))
     return all(good(row) for row in rows), rows
