@@ -17,6 +17,10 @@
 namespace arborist::verifier {
 namespace {
 
+constexpr int kStepRows = 512;
+// 32 trees of 64 nodes: what does not fit a step waits for another, while a GPU reads the weights anew.
+constexpr int kStepRowsOnGpu = 2080;
+
 absl::StatusOr<DType> ReadKvType(v1::KvType type, DeviceKind device) {
   const bool cuda = device == DeviceKind::kCuda;
   switch (type) {
@@ -157,10 +161,11 @@ absl::StatusOr<Config> Check(const v1::VerifierConfig& in) {
   ASSIGN_OR_RETURN(out.max_queue, ValueOr("max_queue", in.max_queue(), 256, 1, 65536));
   ASSIGN_OR_RETURN(out.max_tree_nodes, ValueOr("max_tree_nodes", in.max_tree_nodes(), 255, 1, 255));
   // A step holds at least the largest tree and one prompt row.
+  const int step_rows = out.device.kind == DeviceKind::kCuda ? kStepRowsOnGpu : kStepRows;
   ASSIGN_OR_RETURN(out.max_step_rows,
-                   ValueOr("max_step_rows", in.max_step_rows(), 512, out.max_tree_nodes + 2, 8192));
-  ASSIGN_OR_RETURN(out.prefill_chunk,
-                   ValueOr("prefill_chunk", in.prefill_chunk(), out.max_step_rows, 1, out.max_step_rows));
+                   ValueOr("max_step_rows", in.max_step_rows(), step_rows, out.max_tree_nodes + 2, 8192));
+  ASSIGN_OR_RETURN(out.prefill_chunk, ValueOr("prefill_chunk", in.prefill_chunk(),
+                                              std::min(out.max_step_rows, kStepRows), 1, out.max_step_rows));
   RETURN_IF_ERROR(CheckRange("context_length", in.context_length(), 0, 16777216));
   out.context_length = in.context_length();
   ASSIGN_OR_RETURN(const int64_t stall,

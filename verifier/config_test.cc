@@ -91,6 +91,16 @@ TEST_F(VerifierConfigTest, KvIsBf16OnAGpuAndF32OnTheCpuUnlessSaidOtherwise) {
   EXPECT_EQ(kv_type({"--device=cuda", "--kv-type=f32"}), DType::kF32);
 }
 
+TEST_F(VerifierConfigTest, AStepHoldsMoreTreesOnAGpuButNoMorePrompt) {
+  const auto line = ReadFile("", {"--listen=unix:/tmp/v", "--model=/m", "--device=cuda"});
+  ASSERT_TRUE(line.ok()) << line.status();
+  EXPECT_EQ(line->config.max_step_rows, 32 * 65);
+  EXPECT_EQ(line->config.prefill_chunk, 512);
+  const auto small = ReadFile("max_step_rows: 300", {"--listen=unix:/tmp/v", "--model=/m", "--device=cuda"});
+  ASSERT_TRUE(small.ok()) << small.status();
+  EXPECT_EQ(small->config.prefill_chunk, 300);
+}
+
 TEST_F(VerifierConfigTest, NumericsAreExactUnlessAGpuIsToldToBeFast) {
   const auto numerics = [this](std::vector<std::string> flags) {
     flags.insert(flags.end(), {"--listen=unix:/tmp/v", "--model=/m"});

@@ -29,11 +29,6 @@ absl::StatusOr<std::unique_ptr<DeviceStepRunner>> DeviceStepRunner::Create(const
                                                                            FeatureProjection* projection,
                                                                            const kernels::KernelSet& kernels,
                                                                            Device& device) {
-  if (capacity.max_logits_rows > kernels::kMaxCompactMoves) {
-    return absl::InvalidArgumentError(absl::StrCat("max_logits_rows=", capacity.max_logits_rows,
-                                                   ", expected at most ", kernels::kMaxCompactMoves,
-                                                   " on a GPU"));
-  }
   ASSIGN_OR_RETURN(StepInput input, StepInput::Create(capacity, device));
   std::unique_ptr<DeviceStepRunner> runner(
       new DeviceStepRunner(capacity, model, cache, projection, kernels, device, std::move(input)));

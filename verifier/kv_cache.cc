@@ -5,6 +5,7 @@
 
 #include "common/base/check.h"
 #include "common/base/math.h"
+#include "common/base/status_macros.h"
 #include "kernels/tree_attention_mla/tree_attention_mla.h"
 
 namespace arborist::verifier {
@@ -17,17 +18,18 @@ KvCache::KvCache(KvPlanes planes, int64_t max_moves, int threads)
 
 absl::Status KvCache::Compact(const kernels::KernelSet& kernels, View1<const int32_t> from,
                               View1<const int32_t> to, StreamView stream) {
-  if (from.size == 0) {
-    return absl::OkStatus();
+  for (int64_t first = 0; first < from.size; first += kernels::kMaxCompactMoves) {
+    const int64_t count = std::min(kernels::kMaxCompactMoves, from.size - first);
+    RETURN_IF_ERROR(kernels.kv_compact({.plane = planes_.plane_table(),
+                                        .row_bytes = planes_.row_bytes_table(),
+                                        .max_row_bytes = max_row_bytes_,
+                                        .slots = planes_.slots(),
+                                        .from = {from.data + first, count},
+                                        .to = {to.data + first, count},
+                                        .scratch = {scratch_.data(), static_cast<int64_t>(scratch_.size())}},
+                                       stream));
   }
-  return kernels.kv_compact({.plane = planes_.plane_table(),
-                             .row_bytes = planes_.row_bytes_table(),
-                             .max_row_bytes = max_row_bytes_,
-                             .slots = planes_.slots(),
-                             .from = from,
-                             .to = to,
-                             .scratch = {scratch_.data(), static_cast<int64_t>(scratch_.size())}},
-                            stream);
+  return absl::OkStatus();
 }
 
 int64_t KvCache::PagesFor(int64_t rows) { return CeilDiv(rows, kernels::kPageRows); }

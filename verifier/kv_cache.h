@@ -27,7 +27,8 @@ class KvCache {
   const PagePool& pool() const { return pool_; }
 
   // Moves rows of every plane as if all reads came before all writes; a negative slot is no move. The lists
-  // lie in the device's memory.
+  // lie in the device's memory. Longer lists than kernels::kMaxCompactMoves go in pieces, so a move must read
+  // nothing that one of an earlier piece writes: accepted rows move towards the front of their tree.
   absl::Status Compact(const kernels::KernelSet& kernels, View1<const int32_t> from, View1<const int32_t> to,
                        StreamView stream);
 

@@ -2,9 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <numeric>
 #include <utility>
 #include <vector>
 
+#include "kernels/kv_compact/kv_compact.h"
 #include "verifier/testing/host_planes.h"
 
 namespace arborist::verifier {
@@ -54,6 +56,30 @@ TEST_F(KvCacheTest, CompactKeepsAcceptedRowsInOrderInEveryPlane) {
     EXPECT_EQ(Latent(0)[slot * 3 + 2], static_cast<float>(was));
     EXPECT_EQ(Latent(1)[slot * 3], static_cast<float>(1000 + was));
     EXPECT_EQ(cache_.planes().features()[slot * 4 + 3].bits, was);
+  }
+}
+
+TEST_F(KvCacheTest, ManyMovesAreAsOneListOfThem) {
+  // Trees of 130 rows that skip node 1, so that every row moves, and lists end within a tree.
+  constexpr int kTrees = 8, kRows = 130;
+  KvCache cache(HostPlanes({.layers = 1, .pages = 20, .latent_row = 1, .feature_row = 0}),
+                kernels::kMaxCompactMoves, 1);
+  auto* latent = static_cast<float*>(cache.planes().latent(0));
+  std::iota(latent, latent + cache.planes().slots(), 0.0f);
+  std::vector<int32_t> from, to;
+  for (int tree = 0; tree < kTrees; ++tree) {
+    for (int row = 1; row + 1 < kRows; ++row) {
+      to.push_back(tree * kRows + row);
+      from.push_back(tree * kRows + row + 1);
+    }
+  }
+  const auto moves = static_cast<int64_t>(from.size());
+  ASSERT_GT(moves, kernels::kMaxCompactMoves);
+  ASSERT_TRUE(
+      cache.Compact(kernels::CpuKernels(), {from.data(), moves}, {to.data(), moves}, {.threads = &pool_})
+          .ok());
+  for (int64_t move = 0; move < moves; ++move) {
+    ASSERT_EQ(latent[to[move]], static_cast<float>(from[move])) << "move " << move;
   }
 }
 

@@ -24,7 +24,6 @@
 #include "common/tree/token_tree.h"
 #include "common/weights/fingerprint.h"
 #include "kernels/backend.h"
-#include "kernels/kv_compact/kv_compact.h"
 #include "verifier/config.h"
 #include "verifier/create_verifier.h"
 #include "verifier/fingerprint.h"
@@ -37,9 +36,8 @@ namespace {
 
 constexpr int64_t kPageRows = 64;
 constexpr int64_t kDefaultCacheBytes = int64_t{1} << 30;
+// Rows of trees in a step on the CPU; on a GPU all may be.
 constexpr int kLogitsRows = 256;
-// The trees of 32 sequences with 8 nodes and more fit one step; compaction takes no more moves.
-constexpr int kLogitsRowsOnGpu = kernels::kMaxCompactMoves;
 
 struct Loaded {
   std::unique_ptr<Verifier> verifier;
@@ -103,7 +101,7 @@ absl::StatusOr<Loaded> Load(const Config& config, Device& device, ShadowOptions 
   options.max_sequences = config.max_sequences;
   options.max_queue = config.max_queue;
   options.max_rows = config.max_step_rows;
-  const int logits_rows = device.kind() == DeviceKind::kCpu ? kLogitsRows : kLogitsRowsOnGpu;
+  const int logits_rows = device.kind() == DeviceKind::kCpu ? kLogitsRows : config.max_step_rows;
   options.spin = SpinBesideDevice(config.device.kind);
   options.max_logits_rows = std::min(config.max_step_rows, std::max(logits_rows, config.max_tree_nodes + 1));
   options.prefill_chunk = config.prefill_chunk;
