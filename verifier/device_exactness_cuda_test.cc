@@ -5,6 +5,7 @@
 
 #include "kernels/testing/small_shapes.h"
 #include "verifier/testing/drive.h"
+#include "verifier/testing/every_node_check.h"
 #include "verifier/testing/exactness_checks.h"
 
 namespace arborist::verifier {
@@ -79,13 +80,27 @@ TEST_P(DeviceExactnessTest, KvBytesOfEveryLayerDoNotDependOnHowTheyCameToBe) {
   }
 }
 
-TEST_P(DeviceExactnessTest, ANodeIsARootOnlyStepAfterItsAncestors) {
-  // Two of them past the first split; blocks end in all.
-  const bool past_split = GetParam() == "kimi_step_ramp" || GetParam() == "v2_lite";
-  const auto model = Load(1300);
-  for (const DType kv_type : {DType::kF32, DType::kBF16}) {
-    CheckNodeEqualsRootOnlyStep(*model, past_split ? Small(1200, 300) : Small(300, 130), *device_, kv_type);
+TEST_P(DeviceExactnessTest, EveryNodeIsARootOnlyStepAfterItsAncestorsAndARowOfAnyChunk) {
+  // Two of them past 33 blocks, where splits grow; blocks end in all.
+  const bool past_splits = GetParam() == "kimi_step_ramp" || GetParam() == "v2_lite";
+  const auto model = Load(2400);
+  CheckEveryNode(*model, Small(300, 130), *device_, DType::kF32);
+  CheckEveryNode(*model, past_splits ? Small(2300, 300) : Small(300, 130), *device_, DType::kBF16);
+}
+
+// The golden models are too small for the tensor cores.
+TEST(DevicePairTest, EveryNodeIsARootOnlyStepAfterItsAncestorsAndARowOfAnyChunk) {
+  const auto device = OpenCudaDevice({});
+  if (!device.ok()) {
+    GTEST_SKIP() << "skipped: " << device.status().message();
   }
+  ModelOptions options;
+  options.max_rows = Small(600, 97);
+  options.max_logits_rows = 64;
+  options.max_context = 2048;
+  const auto model = LoadShippedTarget(options, **device);
+  CheckEveryNode(*model, Small(150, 100), **device, DType::kF32);
+  CheckEveryNode(*model, Small(2000, 300), **device, DType::kBF16);
 }
 
 // Little enough for the sanitizers.

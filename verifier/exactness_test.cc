@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include "verifier/testing/every_node_check.h"
 #include "verifier/testing/exactness_checks.h"
 
 namespace arborist::verifier {
@@ -25,10 +26,10 @@ INSTANTIATE_TEST_SUITE_P(
                     kernels::SamplingParams{.temperature = 0.7f, .seed = 11},
                     kernels::SamplingParams{.temperature = 1, .top_p = 0.9f, .seed = 12, .sample_index = 3}));
 
-TEST(ExactnessTest, ANodeIsARootOnlyStepAfterItsAncestors) {
+TEST(ExactnessTest, EveryNodeIsARootOnlyStepAfterItsAncestorsAndARowOfAnyChunk) {
   FakeModel model({.max_rows = 512, .max_logits_rows = 64});
   ThreadPool threads(1);
-  CheckNodeEqualsRootOnlyStep(model, 1200, *OpenCpuDevice(threads), DType::kF32);
+  CheckEveryNode(model, 2300, *OpenCpuDevice(threads), DType::kF32);
 }
 
 }  // namespace

@@ -12,17 +12,14 @@
 #include "kernels/testing/small_shapes.h"
 #include "verifier/batch_builder.h"
 #include "verifier/kv_cache.h"
-#include "verifier/model/batch_forward.h"
 #include "verifier/testing/drive.h"
 
 namespace arborist::verifier {
 namespace {
 
 using kernels::testing::Small;
-using kernels::testing::Thinned;
 
 constexpr int kMaxRows = 600;
-constexpr int kTreeNodes = 40;
 
 TestVerifierOptions OptionsFor(const Subject& subject, int prefill_chunk) {
   TestVerifierOptions options;
@@ -193,147 +190,6 @@ void CheckTextIsTheSame(const Subject& subject, int tokens) {
     owner.join();
   }
   EXPECT_EQ(verifier->free_pages(), verifier->total_pages());
-}
-
-namespace {
-
-// One sequence's pages under a bare model.
-class Bench {
- public:
-  Bench(Model& model, int rows, Device& device, DType kv_type)
-      : model_(model),
-        device_(device),
-        pages_(static_cast<int>(KvCache::PagesFor(rows))),
-        cache_(Must(KvPlanes::Create({.layers = model.config().layers,
-                                      .pages = pages_,
-                                      .latent_type = kv_type,
-                                      .latent_row = model.config().latent_row()},
-                                     device)),
-               1, 1),
-        own_(cache_.pool().NewSequence()),
-        forward_(Must(BatchForward::Create({.max_rows = model.max_rows(),
-                                            .max_logits_rows = kTreeNodes + 1,
-                                            .max_sequences = 1,
-                                            .max_pages_per_sequence = pages_},
-                                           model, device))) {
-    Check(own_.Resize(pages_), "the pool is the sequence's own");
-    batch_.Reserve(model.max_rows(), 1, pages_);
-  }
-
-  void Chunk(int first_position, std::span<const TokenId> tokens) {
-    for (size_t begin = 0; begin < tokens.size(); begin += static_cast<size_t>(model_.max_rows())) {
-      const size_t rows = std::min(tokens.size() - begin, static_cast<size_t>(model_.max_rows()));
-      batch_.Clear();
-      AppendChunk(own_.table(), first_position + static_cast<int>(begin), tokens.subspan(begin, rows),
-                  batch_);
-      Must(forward_.Run(batch_, cache_.planes()));
-    }
-  }
-
-  // Logits of every node.
-  std::vector<std::vector<float>> Tree(int root_position, std::span<const TokenId> token,
-                                       std::span<const int32_t> parent) {
-    batch_.Clear();
-    AppendTree(own_.table(), root_position, token, parent, batch_);
-    const ForwardResult forward = Must(forward_.Run(batch_, cache_.planes()));
-    std::vector<std::vector<float>> logits;
-    for (size_t row = 0; row < token.size(); ++row) {
-      logits.emplace_back(static_cast<size_t>(forward.logits.columns));
-      Read(forward.logits.row(static_cast<int64_t>(row)), logits.back().data(),
-           logits.back().size() * sizeof(float));
-    }
-    return logits;
-  }
-
-  // All layers' K/V of a logical row.
-  std::vector<std::byte> Keys(int logical_row) {
-    const KvPlanes& planes = cache_.planes();
-    const auto bytes = static_cast<size_t>(planes.plane_row_bytes()[0]);
-    const auto slot = static_cast<size_t>(SlotOf(own_.table(), logical_row));
-    std::vector<std::byte> keys(bytes * static_cast<size_t>(planes.layers()));
-    for (int layer = 0; layer < planes.layers(); ++layer) {
-      Read(static_cast<const std::byte*>(planes.latent(layer)) + slot * bytes,
-           keys.data() + static_cast<size_t>(layer) * bytes, bytes);
-    }
-    return keys;
-  }
-
- private:
-  template <typename T>
-  static T Must(absl::StatusOr<T> value) {
-    Check(value.ok(), value.status().ToString());
-    return *std::move(value);
-  }
-  void Read(const void* from, void* to, size_t bytes) {
-    Check(device_.Copy(to, from, bytes).ok() && device_.Synchronize().ok(), "the device can be read");
-  }
-
-  Model& model_;
-  Device& device_;
-  int pages_;
-  KvCache cache_;
-  SequencePages own_;
-  BatchForward forward_;
-  StepBatch batch_;
-};
-
-// Root positions where a row's keys change hands: blocks of 64 and splits of 1024, shifted by the 63 of the
-// exact rule.
-std::vector<int> RootsAroundBoundaries(int longest) {
-  std::vector<int> roots;
-  for (int boundary = 64; boundary < longest + 64; boundary += boundary < 256 ? 64 : 256) {
-    for (const int shift : {-64, -3, -2, -1, 62, 63}) {
-      if (boundary + shift < longest) {
-        roots.push_back(boundary + shift);
-      }
-    }
-  }
-  return roots;
-}
-
-bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
-}
-
-void CheckTreeAt(int root, int vocabulary, std::mt19937_64& random, Bench& bench) {
-  const std::vector<TokenId> token = RandomTokens(kTreeNodes + 1, vocabulary, random());
-  std::vector<int32_t> parent = {-1};
-  for (int i = 1; i <= kTreeNodes; ++i) {
-    parent.push_back(i - 1 - static_cast<int32_t>(random() % static_cast<uint64_t>(std::min(i, 4))));
-  }
-  const auto logits = bench.Tree(root, token, parent);
-  std::vector<std::vector<std::byte>> keys;
-  for (int i = 0; i <= kTreeNodes; ++i) {
-    keys.push_back(bench.Keys(root + i));
-  }
-  for (const int node : Thinned({0, 1, 2, 1 + static_cast<int>(random() % kTreeNodes), kTreeNodes}, 2)) {
-    std::vector<TokenId> path;
-    for (int ancestor = parent[node]; ancestor >= 0; ancestor = parent[ancestor]) {
-      path.insert(path.begin(), token[ancestor]);
-    }
-    const int position = root + static_cast<int>(path.size());
-    bench.Chunk(root, path);
-    const TokenId alone[] = {token[node]};
-    const int32_t no_parent[] = {-1};
-    ASSERT_TRUE(SameBits(bench.Tree(position, alone, no_parent)[0], logits[node]))
-        << "logits, root at " << root << ", node " << node << " at depth " << path.size();
-    ASSERT_EQ(bench.Keys(position), keys[node]) << "K/V, root at " << root << ", node " << node;
-  }
-}
-
-}  // namespace
-
-void CheckNodeEqualsRootOnlyStep(Model& model, int longest, Device& device, DType kv_type) {
-  const auto vocabulary = static_cast<int>(model.config().vocab_size);
-  std::mt19937_64 random(std::random_device{}());
-  Bench bench(model, longest + kTreeNodes + 1, device, kv_type);
-  bench.Chunk(0, RandomTokens(longest, vocabulary, random()));
-  std::vector<int> roots = RootsAroundBoundaries(longest);
-  // From the longest down: a tree overwrites the rows after its root.
-  std::sort(roots.rbegin(), roots.rend());
-  for (const int root : Thinned(roots, 2)) {
-    CheckTreeAt(root, vocabulary, random, bench);
-  }
 }
 
 }  // namespace arborist::verifier

@@ -44,10 +44,6 @@ struct Subject {
 // 64 and 512, tree rounds with compaction, resuming from prompt + output, and a takeover with another suffix.
 void CheckKvBytes(const Subject& subject);
 
-// A node's logits and K/V equal, bit for bit, a root-only step after its ancestors were committed, for roots
-// around every boundary of a block (64) and of a split (1024) below `longest`.
-void CheckNodeEqualsRootOnlyStep(Model& model, int longest, Device& device, DType kv_type);
-
 // Plain, chain, trees of many sizes, cut trees, eight sequences mixed, resumed: the same tokens and
 // log-probabilities. `tokens` of each.
 void CheckTextIsTheSame(const Subject& subject, int tokens);

@@ -27,15 +27,23 @@ std::unique_ptr<Model> MakeModel(const TestVerifierOptions& options, Device& dev
   return std::make_unique<FakeModel>(fake);
 }
 
-}  // namespace
-
-std::unique_ptr<Model> LoadGolden(const std::string& name, ModelOptions options, Device& device) {
+std::unique_ptr<Model> LoadFrom(const std::string& directory, ModelOptions options, Device& device) {
   const char* source = std::getenv("ARBORIST_SOURCE_DIR");
   Check(source != nullptr, "ctest sets ARBORIST_SOURCE_DIR");
-  options.directory = std::string(source) + "/tests/golden/target/" + name;
+  options.directory = source + directory;
   auto model = Model::Load(options, kernels::KernelsFor(device.kind()), device);
   Check(model.ok(), model.status().ToString());
   return *std::move(model);
+}
+
+}  // namespace
+
+std::unique_ptr<Model> LoadGolden(const std::string& name, ModelOptions options, Device& device) {
+  return LoadFrom("/tests/golden/target/" + name, std::move(options), device);
+}
+
+std::unique_ptr<Model> LoadShippedTarget(ModelOptions options, Device& device) {
+  return LoadFrom("/deploy/models/arborist-tiny/target", std::move(options), device);
 }
 
 TestVerifier::TestVerifier(TestVerifierOptions options)

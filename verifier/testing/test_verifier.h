@@ -41,6 +41,8 @@ struct TestVerifierOptions {
 
 // A random checkpoint of tests/golden/target, found by ctest's ARBORIST_SOURCE_DIR.
 std::unique_ptr<Model> LoadGolden(const std::string& name, ModelOptions options, Device& device);
+// The target of the pair in deploy/models, whose shapes the tensor cores take.
+std::unique_ptr<Model> LoadShippedTarget(ModelOptions options, Device& device);
 
 // A verifier with all that it stands on.
 class TestVerifier {
