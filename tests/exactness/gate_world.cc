@@ -54,10 +54,16 @@ struct Site {
   std::unique_ptr<Verifier> verifier;
 };
 
+DeviceOptions DeviceOf(const WorldOptions& options) {
+  DeviceOptions device;
+  device.kind = options.device;
+  return device;
+}
+
 absl::StatusOr<Site> MakeSite(const WorldOptions& options, std::optional<uint64_t> cut_seed) {
   Site site;
   site.threads = std::make_unique<ThreadPool>(options.threads);
-  ASSIGN_OR_RETURN(site.device, OpenDevice({.kind = options.device, .cuda = {}}, *site.threads));
+  ASSIGN_OR_RETURN(site.device, OpenDevice(DeviceOf(options), *site.threads));
   const KernelSet& kernels =
       options.kernels != nullptr ? *options.kernels : kernels::KernelsFor(options.device);
   ASSIGN_OR_RETURN(Projection projection, LoadProjection(options.drafter));
@@ -126,8 +132,7 @@ class World : public GateWorld {
     ASSIGN_OR_RETURN(world->cutting_, MakeSite(options, options.cut_seed));
     ASSIGN_OR_RETURN(world->elsewhere_, MakeSite(options, std::nullopt));
     world->draft_threads_ = std::make_unique<ThreadPool>(options.threads);
-    ASSIGN_OR_RETURN(world->draft_device_,
-                     OpenDevice({.kind = options.device, .cuda = {}}, *world->draft_threads_));
+    ASSIGN_OR_RETURN(world->draft_device_, OpenDevice(DeviceOf(options), *world->draft_threads_));
     ASSIGN_OR_RETURN(
         world->dflash_,
         DFlashProposer::Create({.drafter_directory = options.drafter, .target_directory = options.target},
