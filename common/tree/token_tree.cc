@@ -1,8 +1,7 @@
 #include "common/tree/token_tree.h"
 
+#include <array>
 #include <cmath>
-#include <set>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
@@ -16,9 +15,39 @@ absl::Status NodeError(int node, absl::string_view field, const std::string& val
       absl::StrCat("tree.", field, "[", node, "]=", value, ", expected ", expected));
 }
 
+// The children seen so far, for trees of any size that is valid. On the stack and open-addressed: every tree
+// of every sequence is checked while the verifier's step waits for it.
+class ChildSet {
+ public:
+  // False if it is there already. At most kMaxTreeBudget.
+  bool Insert(int32_t parent, TokenId token) {
+    const uint64_t key = static_cast<uint64_t>(parent) << 32 | static_cast<uint32_t>(Raw(token));
+    size_t slot = (key * 0x9E3779B97F4A7C15u) >> (64 - kBits);
+    for (; keys_[slot] != kNone; slot = (slot + 1) % keys_.size()) {
+      if (keys_[slot] == key) {
+        return false;
+      }
+    }
+    keys_[slot] = key;
+    return true;
+  }
+
+ private:
+  static constexpr int kBits = 9;
+  static constexpr uint64_t kNone = ~uint64_t{0};  // no parent is negative
+  static_assert(kMaxTreeBudget < 1 << kBits);
+
+  std::array<uint64_t, 1 << kBits> keys_ = [] {
+    std::array<uint64_t, 1 << kBits> keys;
+    keys.fill(kNone);
+    return keys;
+  }();
+};
+
 }  // namespace
 
 absl::Status ValidateTokenTree(const TokenTree& tree, TokenId root, const TreeLimits& limits) {
+  Check(limits.max_budget <= kMaxTreeBudget, "no tree is larger than kMaxTreeBudget");
   const size_t nodes = tree.token.size();
   if (nodes == 0) {
     return absl::InvalidArgumentError("tree.token has 0 nodes, expected at least the root");
@@ -43,7 +72,7 @@ absl::Status ValidateTokenTree(const TokenTree& tree, TokenId root, const TreeLi
     return NodeError(0, "score", absl::StrCat(tree.score[0]), "0 for the root");
   }
   std::vector<int32_t> depth(nodes, 0);
-  std::set<std::pair<int32_t, int32_t>> children;
+  ChildSet children;
   for (size_t i = 1; i < nodes; ++i) {
     const int node = static_cast<int>(i);
     if (Raw(tree.token[i]) < 0 || Raw(tree.token[i]) >= limits.vocab_size) {
@@ -62,7 +91,7 @@ absl::Status ValidateTokenTree(const TokenTree& tree, TokenId root, const TreeLi
       return NodeError(node, "score", absl::StrCat(tree.score[i]),
                        absl::StrCat("a finite value <= score[", node - 1, "]=", tree.score[i - 1]));
     }
-    if (!children.emplace(tree.parent[i], Raw(tree.token[i])).second) {
+    if (!children.Insert(tree.parent[i], tree.token[i])) {
       return NodeError(node, "token", absl::StrCat(Raw(tree.token[i])),
                        absl::StrCat("a token that no sibling under node ", tree.parent[i], " has"));
     }

@@ -30,7 +30,7 @@ struct TokenTree {
 
 struct TreeLimits {
   int32_t vocab_size = 0;           // every token is in [0, vocab_size)
-  int max_budget = kMaxTreeBudget;  // drafted nodes, the root not counted
+  int max_budget = kMaxTreeBudget;  // drafted nodes, the root not counted; at most kMaxTreeBudget
   int max_depth = kMaxTreeDepth;
 };
 
