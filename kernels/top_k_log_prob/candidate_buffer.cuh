@@ -105,7 +105,39 @@ __device__ inline uint32_t KthUpperHalf(CandidateBuffer& buffer, int32_t count, 
   return bits == KeyBits::kUpper && (bound & 0x80000000u) == 0 ? bound | 0xffffu : bound;
 }
 
-// The same for few keys: one warp holds all of them and finds the bound bit by bit, the others wait.
+// The largest bound that k of a warp's values reach, found bit by bit down to `lowest`; 0 is no value. 0
+// where there are fewer than k. Lane 0's first value is one.
+template <int kEach>
+__device__ inline uint32_t KthOfWarp(const uint32_t (&value)[kEach], int32_t k, int lowest) {
+  // Bits that all share need no trial.
+  const uint32_t any = __shfl_sync(kAllLanes, value[0], 0);
+  uint32_t varying = 0;
+  int32_t values = 0;
+#pragma unroll
+  for (int j = 0; j < kEach; ++j) {
+    varying |= value[j] != 0 ? value[j] ^ any : 0;
+    values += value[j] != 0 ? 1 : 0;
+  }
+  if (__reduce_add_sync(kAllLanes, values) < k) {
+    return 0;
+  }
+  varying = __reduce_or_sync(kAllLanes, varying);
+  const int highest = 31 - __clz(static_cast<int>(varying));  // -1: none varies
+  uint32_t bound = highest < 31 ? any >> (highest + 1) << (highest + 1) : 0;
+#pragma unroll 1
+  for (int bit = highest; bit >= lowest; --bit) {
+    const uint32_t tried = bound | 1u << bit;
+    int32_t reach = 0;
+#pragma unroll
+    for (int j = 0; j < kEach; ++j) {
+      reach += value[j] >= tried ? 1 : 0;
+    }
+    bound = __reduce_add_sync(kAllLanes, reach) >= k ? tried : bound;
+  }
+  return bound >> lowest << lowest;
+}
+
+// The same for few keys: one warp holds all of them, the others wait.
 inline constexpr int kFewKeys = 256;
 __device__ inline uint32_t KthUpperHalfOfFew(CandidateBuffer& buffer, int32_t count, int32_t k,
                                              KeyBits bits) {
@@ -117,27 +149,7 @@ __device__ inline uint32_t KthUpperHalfOfFew(CandidateBuffer& buffer, int32_t co
       const int32_t i = 32 * j + static_cast<int32_t>(threadIdx.x);
       half[j] = i < count ? static_cast<uint32_t>(buffer.key[i] >> 32) : 0;
     }
-    // Bits that all share need no trial.
-    const uint32_t any = static_cast<uint32_t>(buffer.key[0] >> 32);
-    uint32_t varying = 0;
-#pragma unroll
-    for (int j = 0; j < kEach; ++j) {
-      varying |= half[j] != 0 ? half[j] ^ any : 0;
-    }
-    varying = __reduce_or_sync(kAllLanes, varying);
-    const int highest = 31 - __clz(static_cast<int>(varying));  // -1: none varies
-    uint32_t bound = highest < 31 ? any >> (highest + 1) << (highest + 1) : 0;
-#pragma unroll 1
-    for (int bit = highest; bit >= static_cast<int>(bits); --bit) {
-      const uint32_t tried = bound | 1u << bit;
-      int32_t reach = 0;
-#pragma unroll
-      for (int j = 0; j < kEach; ++j) {
-        reach += half[j] >= tried ? 1 : 0;
-      }
-      bound = __reduce_add_sync(kAllLanes, reach) >= k ? tried : bound;
-    }
-    bound = bound >> static_cast<int>(bits) << static_cast<int>(bits);
+    const uint32_t bound = KthOfWarp(half, k, static_cast<int>(bits));
     if (threadIdx.x == 0) {
       buffer.bound = bound;
     }

@@ -21,6 +21,25 @@ inline constexpr uint16_t kMinusInfinityBf16 = 0xff80;
 
 __device__ inline float MinusInfinity() { return __uint_as_float(0xff800000u); }
 
+__device__ inline float Widen(float value) { return value; }
+__device__ inline float Widen(BFloat16 value) { return ToFloat(value); }
+
+// Eight aligned values, read past the L1.
+__device__ inline void LoadAligned(const BFloat16* from, float (&to)[8]) {
+  const uint4 raw = __ldcg(reinterpret_cast<const uint4*>(from));
+  const uint32_t word[4] = {raw.x, raw.y, raw.z, raw.w};
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    to[i] = __uint_as_float(i % 2 == 0 ? word[i / 2] << 16 : word[i / 2] & 0xffff0000u);
+  }
+}
+__device__ inline void LoadAligned(const float* from, float (&to)[8]) {
+  const float4 low = __ldcg(reinterpret_cast<const float4*>(from));
+  const float4 high = __ldcg(reinterpret_cast<const float4*>(from + 4));
+  to[0] = low.x, to[1] = low.y, to[2] = low.z, to[3] = low.w;
+  to[4] = high.x, to[5] = high.y, to[6] = high.z, to[7] = high.w;
+}
+
 // values[i] for an i that is not a constant; the values stay in registers.
 template <typename Value>
 __device__ inline Value SelectOf(const Value (&values)[8], int i) {
@@ -45,10 +64,18 @@ struct LogitsRow {
         whole(reinterpret_cast<uintptr_t>(data) % 16 == 0 ? vocabulary - static_cast<int32_t>(kTopKTile) + 1
                                                           : 0) {}
   __device__ bool Whole(int32_t first) const { return first < whole; }
+  // Eight ids of the tile that begins at `first`; -infinity beyond the vocabulary.
+  __device__ void LoadEight(int32_t first, int32_t id, float (&to)[8]) const {
+    if (Whole(first)) {
+      LoadAligned(data + id, to);
+      return;
+    }
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      to[i] = id + i < vocabulary ? Widen(data[id + i]) : MinusInfinity();
+    }
+  }
 };
-
-__device__ inline float Widen(float value) { return value; }
-__device__ inline float Widen(BFloat16 value) { return ToFloat(value); }
 
 // NaN when a value of the tile, inside the vocabulary, is not finite; else 0. Of one lane in 32.
 template <typename Element>
@@ -162,7 +189,7 @@ class FloatTile {
     if (row.Whole(first)) {
 #pragma unroll
       for (int step = 0; step < kTileSteps; ++step) {
-        LoadAligned(row.data + StepId(first, step), value_[step]);
+        LoadStreamed(row.data + StepId(first, step), value_[step]);
       }
       return;
     }
@@ -229,7 +256,7 @@ class FloatTile {
     }
     return eight;
   }
-  static __device__ void LoadAligned(const float* from, float (&to)[8]) {
+  static __device__ void LoadStreamed(const float* from, float (&to)[8]) {
     const float4 low = __ldcs(reinterpret_cast<const float4*>(from));
     const float4 high = __ldcs(reinterpret_cast<const float4*>(from + 4));
     to[0] = low.x, to[1] = low.y, to[2] = low.z, to[3] = low.w;

@@ -40,8 +40,6 @@ class NoisyRow {
         key1_(static_cast<uint32_t>(params.seed >> 32)),
         vocabulary_(vocabulary) {}
 
-  __device__ void Probe(const Tile& /*tile*/, int32_t /*first*/, float* /*probe*/) const {}
-
   __device__ float Sample(const Tile& tile, int32_t first) const {
     Step step;
     const float largest = Work(tile, 0, first, step);

@@ -2,7 +2,6 @@
 
 #include <cuda_runtime.h>
 
-#include <cfloat>
 #include <cstdint>
 
 #include "kernels/top_k_log_prob/candidate_buffer.cuh"
@@ -33,14 +32,8 @@ inline constexpr float kLargeProduct = 0x1p100f;
 template <typename Tile, typename Element>
 class PlainRow {
  public:
-  // Which bits of a key the search for a threshold needs.
-  static constexpr KeyBits kBits = sizeof(Element) == 2 ? KeyBits::kUpper : KeyBits::kAll;
-
   __device__ PlainRow(const TopKParams& params, const LogitsRow<Element>& logits)
       : scale_(params.beta * kLog2OfE), logits_(logits) {}
-
-  // A value that one of the lane's ids reaches.
-  __device__ float Sample(const Tile& tile, int32_t /*first*/) const { return tile.Max(); }
 
   // NaN in *probe when an id is -infinity. NaN and +infinity make the tile's sum NaN.
   __device__ void Probe(const Tile& tile, int32_t first, float* probe) const {
@@ -51,47 +44,14 @@ class PlainRow {
     }
   }
 
-  // Adds the exponentials, and appends what reaches the threshold. All lanes of a warp call it.
-  __device__ void Take(const Tile& tile, int32_t first, float threshold, CandidateBuffer& buffer,
-                       TopKTileSum* sum) const {
-    const float lane_max = tile.Max();
-    WriteSum(tile, MaxOfWarp(lane_max), sum);
-    // Logits are at least -FLT_MAX, what lies beyond the vocabulary is not.
-    const float least = fmaxf(threshold, -FLT_MAX);
-    const unsigned reaching = __ballot_sync(kAllLanes, lane_max >= least);
-    if (reaching != 0) {
-      AppendOf(reaching, first, least, buffer);
-    }
+  // Adds the exponentials, and writes the upper half of the order key of each lane's largest value.
+  __device__ void Take(const Tile& tile, TopKTileSum* sum, uint16_t* largest) const {
+    const uint32_t key = OrderKey(tile.Max());
+    largest[threadIdx.x % 32] = static_cast<uint16_t>(key >> 16);
+    WriteSum(tile, FloatOfKey(__reduce_max_sync(kAllLanes, key)), sum);
   }
 
  private:
-  // Goes through the values of the lanes that hold something, eight lanes for each: read again, since few are
-  // and no lane can look into another's registers.
-  __device__ void AppendOf(unsigned lanes, int32_t first, float least, CandidateBuffer& buffer) const {
-    const auto lane = static_cast<int32_t>(threadIdx.x % 32);
-    while (lanes != 0) {
-      unsigned owners = 0;
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        owners = lane / 8 == i ? lanes : owners;
-        lanes &= lanes - 1;
-      }
-      const int32_t id =
-          first + lane % 8 / 2 * kStepIds + (__ffs(static_cast<int>(owners)) - 1) * 8 + lane % 2 * 4;
-      unsigned has = 0;
-      uint64_t key[4] = {};
-      if (owners != 0) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const float x = id + i < logits_.vocabulary ? Widen(logits_.data[id + i]) : MinusInfinity();
-          has |= x >= least ? 1u << i : 0;
-          key[i] = RankKey(x, id + i);
-        }
-      }
-      Append(buffer, has, key);
-    }
-  }
-
   // Of exp2((x - max) * scale), as one product and difference where both are of ordinary size.
   __device__ void WriteSum(const Tile& tile, float max, TopKTileSum* sum) const {
     const float shift = max * scale_;

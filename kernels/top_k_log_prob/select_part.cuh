@@ -11,7 +11,8 @@
 
 namespace arborist::kernels::cuda {
 
-// One block goes through its part of a row.
+// One block goes through its part of a row with noise, whose candidates are found while it is read: which ids
+// they are cannot be said afterwards without working out the noise of all again.
 
 // A part that holds more candidates than this at its end hands on only the best.
 inline constexpr int32_t kWorthReducing = 192;
@@ -91,14 +92,13 @@ __device__ __noinline__ Selected SelectCarefully(LogitsRow<Element> logits, RowW
 }
 
 // Appends the part's candidates to the buffer and writes the sum of each of its tiles; `next` holds this
-// warp's first tile. *probe becomes NaN where a logit is not finite, if the row's work includes that. Returns
-// how many candidates are held.
+// warp's first tile. Returns how many candidates are held.
 //
 // Warps go their own ways through 1, 3, 9, ... rounds with the threshold that the rounds before have left;
 // then the block looks what has come together.
 template <typename Tile, typename Element, typename RowWork>
 __device__ int32_t SelectPart(const LogitsRow<Element>& logits, const RowWork& work, int32_t k, Part part,
-                              Tile& next, float* probe, CandidateBuffer& buffer, TopKTileSum* sums) {
+                              Tile& next, CandidateBuffer& buffer, TopKTileSum* sums) {
   // The next tile's loads are under way while one is worked on; of fp32 there is no room for two.
   constexpr bool kAhead = sizeof(Tile) <= 64;
   const int32_t end = min(part.end, logits.vocabulary);
@@ -116,7 +116,6 @@ __device__ int32_t SelectPart(const LogitsRow<Element>& logits, const RowWork& w
       if (kAhead && first + kRoundIds < end) {
         next.Load(logits, first + kRoundIds);
       }
-      work.Probe(tile, first, probe);
       work.Take(tile, first, selected.threshold, buffer, sums + first / kTileIds);
       if (!kAhead && first + kRoundIds < end) {
         next.Load(logits, first + kRoundIds);
@@ -140,14 +139,12 @@ __device__ int32_t SelectPart(const LogitsRow<Element>& logits, const RowWork& w
   return selected.held;
 }
 
-__device__ inline void HandOn(const CandidateBuffer& buffer, int32_t held, bool finite,
-                              TopKPartResult* result) {
+__device__ inline void HandOn(const CandidateBuffer& buffer, int32_t held, TopKPartResult* result) {
   for (auto i = static_cast<int32_t>(threadIdx.x); i < held; i += kBufferThreads) {
     result->candidate[i] = buffer.key[i];
   }
   if (threadIdx.x == 0) {
     result->candidates = held;
-    result->finite = finite ? 1 : 0;
   }
 }
 

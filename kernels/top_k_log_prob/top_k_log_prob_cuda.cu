@@ -8,6 +8,7 @@
 #include "common/device/cuda_status.h"
 #include "kernels/kernel_overlap/kernel_overlap.cuh"
 #include "kernels/top_k_log_prob/candidate_buffer.cuh"
+#include "kernels/top_k_log_prob/lane_maxima.cuh"
 #include "kernels/top_k_log_prob/logits_tile.cuh"
 #include "kernels/top_k_log_prob/merge_parts.cuh"
 #include "kernels/top_k_log_prob/noisy_rows.cuh"
@@ -20,11 +21,15 @@ namespace arborist::kernels::cuda {
 namespace {
 
 constexpr int kThreads = kBufferThreads;
+// Of the second launch where a row is one part: as many as the largest chips hold.
+constexpr unsigned kFinishBlocks = 264;
 
 struct Launch {
   TopKLogProbArgs args;
   TopKTileSum* sums;        // [rows, tiles]
   TopKPartResult* results;  // [rows, parts]
+  uint16_t* maxima;         // [rows, tiles, 32]; of several parts a row
+  uint32_t* parts_done;     // [rows], with noise
   int32_t depths;           // rows of a stream
   int32_t tiles;            // of a row
   int32_t parts;            // of a row
@@ -58,19 +63,19 @@ __device__ RowOutput OutputOf(const Launch& launch, const Row& row, int64_t at) 
           row.params.temperature > 0};
 }
 
-// Hands the part's candidates on, or finishes a row that has no other parts.
-__device__ void Finish(const Launch& launch, const Row& row, int64_t at, const CandidateBuffer& buffer,
-                       int32_t held, bool finite, FinishMemory& memory) {
-  if (launch.parts > 1) {
-    HandOn(buffer, held, finite, launch.results + at * launch.parts + blockIdx.y);
-    return;
-  }
+// A row without noise whose tiles have all been read.
+template <typename Element>
+__device__ void FinishPlain(const Launch& launch, const Row& row, int64_t at, const uint16_t* maxima,
+                            bool finite, CandidateBuffer& buffer, FinishMemory& memory) {
   const RowOutput output = OutputOf(launch, row, at);
   const TileSums sums(output);
   if (__syncthreads_and(finite && sums.Finite()) == 0) {
     WriteBrokenRow(output);
     return;
   }
+  constexpr KeyBits kBits = sizeof(Element) == 2 ? KeyBits::kUpper : KeyBits::kAll;
+  const LogitsRow<Element> logits(launch.args.logits, at);
+  const int32_t held = CandidatesOfMaxima(logits, {maxima, launch.tiles * 32}, row.k, kBits, buffer);
   WriteRow(buffer, held, sums, output, memory);
 }
 
@@ -105,41 +110,64 @@ __device__ float MaxOfPart(const LogitsRow<Element>& logits, Part part, Tile& ti
   return FloatOfKey(max_key);
 }
 
-// Block (row, part): the candidates and sums of rows without noise, and the largest logits of the rows with
-// noise, which the next launch needs.
+// Block (row, part): the sums and lanes' largest logits of rows without noise, and their candidates where a
+// row is one part; the largest logits of the rows with noise, which the next launch needs.
 template <typename Tile, typename Element>
 __global__ void __launch_bounds__(kThreads, sizeof(Tile) <= 64 ? 4 : 3) SelectPlain(Launch launch) {
   __shared__ CandidateBuffer buffer;
   __shared__ FinishMemory memory;
+  extern __shared__ uint4 own_maxima[];  // of a row that is one part
   WaitForKernelBefore();
   LetNextKernelStart();  // from here on all inputs are there: the next launches read them before they wait
   const int64_t at = blockIdx.x;
   const Part part = PartOf(launch);
   const LogitsRow<Element> logits(launch.args.logits, at);
-  Tile first;
-  if (part.begin + WarpOffset() < logits.vocabulary) {
-    first.Load(logits, part.begin + WarpOffset());  // under way while the row's parameters are read
+  const int32_t end = min(part.end, logits.vocabulary);
+  int32_t first = part.begin + WarpOffset();
+  Tile next;
+  if (first < end) {
+    next.Load(logits, first);  // under way while the row's parameters are read
   }
   const Row row = RowOf(launch, blockIdx.x);
   if (row.k == 0) {
     return;
   }
+  TopKPartResult* const result = launch.results + at * launch.parts + blockIdx.y;
   float probe = 0;
   if (row.params.temperature > 0) {
-    const float max = MaxOfPart(logits, part, first, &probe);
+    const float max = MaxOfPart(logits, part, next, &probe);
     const bool finite = __syncthreads_and(probe == 0.0f) != 0;
     if (threadIdx.x == 0) {
-      TopKPartResult* result = launch.results + at * launch.parts + blockIdx.y;
       result->logit_max = max;
       result->finite = finite ? 1 : 0;
+      if (blockIdx.y == 0) {
+        launch.parts_done[at] = 0;
+      }
     }
     return;
   }
+  constexpr bool kAhead = sizeof(Tile) <= 64;  // of fp32 there is no room for two
+  uint16_t* const maxima =
+      launch.parts == 1 ? reinterpret_cast<uint16_t*>(own_maxima) : launch.maxima + at * launch.tiles * 32;
   const PlainRow<Tile, Element> work(row.params, logits);
-  const int32_t held =
-      SelectPart(logits, work, row.k, part, first, &probe, buffer, launch.sums + at * launch.tiles);
+  for (; first < end; first += kRoundIds) {
+    const Tile tile = next;
+    if (kAhead && first + kRoundIds < end) {
+      next.Load(logits, first + kRoundIds);
+    }
+    work.Probe(tile, first, &probe);
+    const int32_t index = first / kTileIds;
+    work.Take(tile, launch.sums + at * launch.tiles + index, maxima + index * 32);
+    if (!kAhead && first + kRoundIds < end) {
+      next.Load(logits, first + kRoundIds);
+    }
+  }
   const bool finite = __syncthreads_and(probe == 0.0f) != 0;
-  Finish(launch, row, at, buffer, held, finite, memory);
+  if (launch.parts == 1) {
+    FinishPlain<Element>(launch, row, at, maxima, finite, buffer, memory);
+  } else if (threadIdx.x == 0) {
+    result->finite = finite ? 1 : 0;
+  }
 }
 
 // The largest logit of the row, from its parts.
@@ -151,45 +179,10 @@ __device__ float MaxOfParts(const TopKPartResult* results, int32_t parts) {
   return MaxOfWarp(max);
 }
 
-// Block (row, part): the candidates and sums of rows with noise.
-template <typename Tile, typename Element>
-__global__ void __launch_bounds__(kThreads, 2) SelectNoisy(Launch launch) {
-  __shared__ CandidateBuffer buffer;
-  __shared__ FinishMemory memory;
-  LetNextKernelStart();
-  const int64_t at = blockIdx.x;
-  const Row row = RowOf(launch, blockIdx.x);
-  WaitForKernelBefore();
-  if (row.k == 0 || !(row.params.temperature > 0)) {
-    return;
-  }
-  const Part part = PartOf(launch);
-  const LogitsRow<Element> logits(launch.args.logits, at);
-  Tile first;
-  if (part.begin + WarpOffset() < logits.vocabulary) {
-    first.Load(logits, part.begin + WarpOffset());
-  }
-  const TopKPartResult* results = launch.results + at * launch.parts;
-  const NoisyRow<Tile> work(row.params, row.position, MaxOfParts(results, launch.parts), logits.vocabulary);
-  float probe = 0;
-  const int32_t held =
-      SelectPart(logits, work, row.k, part, first, &probe, buffer, launch.sums + at * launch.tiles);
-  const bool finite = results[blockIdx.y].finite != 0;
-  __syncthreads();
-  Finish(launch, row, at, buffer, held, finite, memory);
-}
-
-// One block a row: joins its parts.
-__global__ void __launch_bounds__(kThreads) MergeParts(Launch launch) {
-  __shared__ CandidateBuffer buffer;
-  __shared__ FinishMemory memory;
+// A row with noise whose parts have all handed on their candidates.
+__device__ void FinishNoisy(const Launch& launch, const Row& row, int64_t at, CandidateBuffer& buffer,
+                            FinishMemory& memory) {
   __shared__ int32_t candidates[kMaxParts];
-  const int64_t at = blockIdx.x;
-  const Row row = RowOf(launch, blockIdx.x);
-  WaitForKernelBefore();
-  if (row.k == 0) {
-    return;
-  }
   const TopKPartResult* results = launch.results + at * launch.parts;
   const RowOutput output = OutputOf(launch, row, at);
   const TileSums sums(output);
@@ -202,25 +195,103 @@ __global__ void __launch_bounds__(kThreads) MergeParts(Launch launch) {
     WriteBrokenRow(output);
     return;
   }
-  const bool narrow = launch.args.logits.dtype == DType::kBF16 && !output.noise;
-  const KeyBits bits = narrow ? KeyBits::kUpper : KeyBits::kAll;
-  const int32_t held = MergeCandidates(results, candidates, launch.parts, row.k, bits, buffer);
+  const int32_t held = MergeCandidates(results, candidates, launch.parts, row.k, KeyBits::kAll, buffer);
   WriteRow(buffer, held, sums, output, memory);
+}
+
+// In all threads: whether all parts of the row have come here, and then what they wrote can be read.
+__device__ bool LastPart(const Launch& launch, int64_t at) {
+  __shared__ bool last;
+  __threadfence();
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    last = atomicAdd(&launch.parts_done[at], 1u) + 1 == static_cast<uint32_t>(launch.parts);
+    __threadfence();
+  }
+  __syncthreads();
+  return last;
+}
+
+template <typename Tile, typename Element>
+__device__ void NoisyPart(const Launch& launch, const Row& row, int64_t at, CandidateBuffer& buffer,
+                          FinishMemory& memory) {
+  const Part part = PartOf(launch);
+  const LogitsRow<Element> logits(launch.args.logits, at);
+  Tile first;
+  if (part.begin + WarpOffset() < logits.vocabulary) {
+    first.Load(logits, part.begin + WarpOffset());
+  }
+  TopKPartResult* const results = launch.results + at * launch.parts;
+  const NoisyRow<Tile> work(row.params, row.position, MaxOfParts(results, launch.parts), logits.vocabulary);
+  const int32_t held = SelectPart(logits, work, row.k, part, first, buffer, launch.sums + at * launch.tiles);
+  const bool finite = results[blockIdx.y].finite != 0;
+  __syncthreads();
+  if (launch.parts > 1) {
+    HandOn(buffer, held, results + blockIdx.y);
+    if (LastPart(launch, at)) {
+      FinishNoisy(launch, row, at, buffer, memory);
+    }
+    return;
+  }
+  const RowOutput output = OutputOf(launch, row, at);
+  const TileSums sums(output);
+  if (__syncthreads_and(finite && sums.Finite()) == 0) {
+    WriteBrokenRow(output);
+    return;
+  }
+  WriteRow(buffer, held, sums, output, memory);
+}
+
+// Block (row, part): the candidates and sums of rows with noise, and the candidates of those without whose
+// several parts the launch before has read. Where rows are one part, blocks go through many of them.
+template <typename Tile, typename Element>
+__global__ void __launch_bounds__(kThreads, 2) FinishRows(Launch launch) {
+  __shared__ CandidateBuffer buffer;
+  __shared__ FinishMemory memory;
+  LetNextKernelStart();
+  const int64_t rows = launch.args.logits.rows;
+  // All rows of the block are looked at together: often none is left.
+  bool any = false;
+  for (int64_t at = blockIdx.x + int64_t{threadIdx.x} * gridDim.x; at < rows;
+       at += int64_t{kThreads} * gridDim.x) {
+    const Row row = RowOf(launch, static_cast<uint32_t>(at));
+    any |= row.k > 0 && (row.params.temperature > 0 || (launch.parts > 1 && blockIdx.y == 0));
+  }
+  WaitForKernelBefore();
+  if (__syncthreads_or(any) == 0) {
+    return;
+  }
+  for (int64_t at = blockIdx.x; at < rows; at += gridDim.x) {
+    const Row row = RowOf(launch, static_cast<uint32_t>(at));
+    if (row.k > 0 && row.params.temperature > 0) {
+      NoisyPart<Tile, Element>(launch, row, at, buffer, memory);
+    } else if (row.k > 0 && launch.parts > 1 && blockIdx.y == 0) {
+      const TopKPartResult* results = launch.results + at * launch.parts;
+      const auto part = static_cast<int32_t>(threadIdx.x);
+      const bool finite = part >= launch.parts || results[part].finite != 0;
+      FinishPlain<Element>(launch, row, at, launch.maxima + at * launch.tiles * 32, finite, buffer, memory);
+    }
+    __syncthreads();
+  }
 }
 
 template <typename Tile, typename Element>
 absl::Status LaunchAll(const Launch& launch, cudaStream_t stream) {
   const auto rows = static_cast<unsigned>(launch.args.logits.rows);
-  const dim3 blocks(rows, static_cast<unsigned>(launch.parts));
-  RETURN_IF_ERROR(LaunchOverlapped("top_k_log_prob: logits", SelectPlain<Tile, Element>,
-                                   {.grid = blocks, .block = dim3(kThreads)}, stream, launch));
-  RETURN_IF_ERROR(LaunchOverlapped("top_k_log_prob: noise", SelectNoisy<Tile, Element>,
-                                   {.grid = blocks, .block = dim3(kThreads)}, stream, launch));
-  if (launch.parts == 1) {
-    return absl::OkStatus();
-  }
-  return LaunchOverlapped("top_k_log_prob: merge", MergeParts, {.grid = dim3(rows), .block = dim3(kThreads)},
-                          stream, launch);
+  const auto parts = static_cast<unsigned>(launch.parts);
+  const auto first = SelectPlain<Tile, Element>;
+  const int shared_bytes = launch.parts == 1 ? launch.tiles * 64 : 0;
+  RETURN_IF_ERROR(
+      CudaStatus(cudaFuncSetAttribute(first, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes),
+                 "top_k_log_prob"));
+  RETURN_IF_ERROR(LaunchOverlapped(
+      "top_k_log_prob: logits", first,
+      {.grid = dim3(rows, parts), .block = dim3(kThreads), .shared_bytes = static_cast<size_t>(shared_bytes)},
+      stream, launch));
+  return LaunchOverlapped(
+      "top_k_log_prob: rows", FinishRows<Tile, Element>,
+      {.grid = dim3(parts == 1 ? std::min(rows, kFinishBlocks) : rows, parts), .block = dim3(kThreads)},
+      stream, launch);
 }
 
 }  // namespace
@@ -240,10 +311,14 @@ absl::Status TopKLogProb(const TopKLogProbArgs& args, StreamView stream) {
   }
   const TopKCut cut = TopKCutOf(rows, vocabulary);
   const int64_t tiles = CeilDiv(vocabulary, kTopKTile);
-  auto* results = reinterpret_cast<TopKPartResult*>(args.scratch.data);
+  auto* const results = reinterpret_cast<TopKPartResult*>(args.scratch.data);
+  auto* const maxima = reinterpret_cast<uint16_t*>(results + rows * cut.parts);
+  auto* const sums = reinterpret_cast<TopKTileSum*>(maxima + (cut.parts > 1 ? rows * tiles * 32 : 0));
   const Launch launch = {.args = args,
-                         .sums = reinterpret_cast<TopKTileSum*>(results + rows * cut.parts),
+                         .sums = sums,
                          .results = results,
+                         .maxima = maxima,
+                         .parts_done = reinterpret_cast<uint32_t*>(sums + rows * tiles),
                          .depths = static_cast<int32_t>(rows / args.params.size),
                          .tiles = static_cast<int32_t>(tiles),
                          .parts = static_cast<int32_t>(cut.parts),

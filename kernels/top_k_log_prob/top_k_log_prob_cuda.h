@@ -23,8 +23,9 @@ struct alignas(8) TopKTileSum {
 };
 
 struct TopKPartResult {
-  float logit_max;  // of the part's logits; rows with noise only
   int32_t finite;
+  // Of rows with noise only.
+  float logit_max;
   int32_t candidates;
   int32_t unused;
   uint64_t candidate[kTopKHandedOn];  // RankKey of x and id
