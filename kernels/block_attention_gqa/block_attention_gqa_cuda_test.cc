@@ -173,6 +173,10 @@ TEST_F(BlockAttentionGqaCudaTest, RangesOutOfBoundsStayInMemory) {
   Run(c);  // guards and the sanitizer watch
 }
 
+TEST_F(BlockAttentionGqaCudaTest, NoStreamsAreFine) {
+  EXPECT_TRUE(Run(RandomCase(8, 8, 4, 32, 100, Layer::kFull, 0)).empty());
+}
+
 TEST_F(BlockAttentionGqaCudaTest, TooLittleScratchIsRefused) {
   const Case c = RandomCase(8, 8, 4, 32, 100, Layer::kFull);
   const OnDevice device(c);

@@ -261,6 +261,25 @@ TEST_F(TopKLogProbCudaTest, ARowOfEveryKindIsTheSameBitsWhenABlockGoesThroughHal
   }
 }
 
+TEST_F(TopKLogProbCudaTest, NoStreamsNoDepthsAndNoCandidatesAreFine) {
+  Random random;
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    const Candidates none = OnDevice({.rows = 0,
+                                      .vocabulary = 100,
+                                      .stride = 100,
+                                      .max_k = 5,
+                                      .dtype = dtype,
+                                      .params = {},
+                                      .logits = {}});
+    EXPECT_TRUE(none.token.empty() && none.log_prob.empty());
+    EXPECT_TRUE(OnDevice(RandomBatch(random, 3, 0, 100, dtype, kNormal, 0.7f, 5)).token.empty());
+    Batch nothing_wanted = RandomBatch(random, 2, 3, 5000, dtype, kNormal, 0.7f, 5);
+    nothing_wanted.params[0].k = 0;
+    nothing_wanted.params[1].depths = 0;
+    ExpectTheHosts(nothing_wanted);
+  }
+}
+
 TEST_F(TopKLogProbCudaTest, ANonFiniteLogitMakesItsRowNanAndSparesTheOthers) {
   Random random;
   SCOPED_TRACE(random.seed());

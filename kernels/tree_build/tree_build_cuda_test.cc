@@ -164,6 +164,12 @@ TEST_F(TreeBuildCudaTest, TreesOfEveryShapeAreTheHostsBitForBit) {
   }
 }
 
+TEST_F(TreeBuildCudaTest, NoStreamsAreFine) {
+  Random random;
+  const Built none = OnDevice(RandomBatch(random, 0, 7, 64, 64, 0));
+  EXPECT_TRUE(none.token.empty() && none.nodes.empty() && none.error.empty());
+}
+
 TEST_F(TreeBuildCudaTest, TiesEverywhereAreOrderedByThePathOfRanks) {
   Random random;
   SCOPED_TRACE(random.seed());

@@ -58,6 +58,15 @@ TEST_F(TreeRowsCudaTest, SmallAndLargeBatchesEqualTheOracle) {
   }
 }
 
+TEST_F(TreeRowsCudaTest, SmallNoTreesArePaddingAloneAndNoRowsAreFine) {
+  TreeRowsCase none({0, 1, 64, 100, 0}, engine_);
+  EXPECT_TRUE(Run(none).sequence.empty());
+  const TreeRowsCase padding({0, 1, 64, 100, 5}, engine_);
+  const TreeRowsOut out = Run(padding);
+  EXPECT_TRUE(out == padding.Reference());
+  EXPECT_EQ(out.tail_count, std::vector<int32_t>(5, 0));
+}
+
 TEST_F(TreeRowsCudaTest, SmallBadPointersEndInPaddingAsInTheOracle) {
   SCOPED_TRACE(seed_);
   for (int round = 0; round < 20; ++round) {
