@@ -84,7 +84,7 @@ TEST_P(DeviceExactnessTest, EveryNodeIsARootOnlyStepAfterItsAncestorsAndARowOfAn
   // Two of them past 33 blocks, where splits grow; blocks end in all.
   const bool past_splits = GetParam() == "kimi_step_ramp" || GetParam() == "v2_lite";
   const auto model = Load(2400);
-  CheckEveryNode(*model, Small(300, 130), *device_, DType::kF32);
+  CheckEveryNode(*model, Small(150, 100), *device_, DType::kF32);
   CheckEveryNode(*model, past_splits ? Small(2300, 300) : Small(300, 130), *device_, DType::kBF16);
 }
 

@@ -167,8 +167,13 @@ class AttentionCase {
   std::vector<int32_t> page_table_;
 };
 
-// Some of a call's rows; outputs are the call's own.
-inline TreeAttentionMlaArgs RowsOf(const TreeAttentionMlaArgs& all, int64_t begin, int64_t rows) {
+// Some of a case's rows, for a call of their own.
+struct RowRange {
+  int64_t begin = 0;
+  int64_t rows = 0;
+};
+inline TreeAttentionMlaArgs RowsOf(const TreeAttentionMlaArgs& all, const RowRange& call) {
+  const auto [begin, rows] = call;
   TreeAttentionMlaArgs args = all;
   args.query = {all.query.data + begin * all.query.heads * all.query.columns, rows, all.query.heads,
                 all.query.columns};
@@ -180,24 +185,29 @@ inline TreeAttentionMlaArgs RowsOf(const TreeAttentionMlaArgs& all, int64_t begi
   return args;
 }
 
-// Output as bits, one vector a row, of `rows` rows from `begin` on in a call of their own.
-inline std::vector<std::vector<uint32_t>> RunAttention(AttentionCase& c, int threads, int64_t begin,
-                                                       int64_t rows) {
+// Output as bits, one vector a row, of several calls one after another.
+inline std::vector<std::vector<uint32_t>> RunAttention(AttentionCase& c, int threads,
+                                                       const std::vector<RowRange>& calls) {
   ThreadPool pool(threads);
   std::vector<float> out;
   std::vector<std::byte> scratch;
-  const TreeAttentionMlaArgs args = RowsOf(c.Args(out, scratch, threads), begin, rows);
-  const absl::Status status = cpu::TreeAttentionMla(args, {.threads = &pool});
-  Check(status.ok(), std::string(status.message()));
+  const TreeAttentionMlaArgs all = c.Args(out, scratch, threads);
   const int64_t row_size = c.shape().heads * c.shape().latent;
-  std::vector<std::vector<uint32_t>> bits(rows, std::vector<uint32_t>(row_size));
-  for (int64_t row = 0; row < rows; ++row) {
-    std::memcpy(bits[row].data(), args.out.data + row * row_size, row_size * sizeof(float));
+  std::vector<std::vector<uint32_t>> bits;
+  for (const RowRange& call : calls) {
+    const TreeAttentionMlaArgs args = RowsOf(all, call);
+    std::fill_n(args.out.data, call.rows * row_size, __builtin_nanf(""));
+    const absl::Status status = cpu::TreeAttentionMla(args, {.threads = &pool});
+    Check(status.ok(), std::string(status.message()));
+    for (int64_t row = 0; row < call.rows; ++row) {
+      bits.emplace_back(row_size);
+      std::memcpy(bits.back().data(), args.out.data + row * row_size, row_size * sizeof(float));
+    }
   }
   return bits;
 }
 inline std::vector<std::vector<uint32_t>> RunAttention(AttentionCase& c, int threads) {
-  return RunAttention(c, threads, 0, c.rows());
+  return RunAttention(c, threads, {{0, c.rows()}});
 }
 
 }  // namespace arborist::kernels::testing

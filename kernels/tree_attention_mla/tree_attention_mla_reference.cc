@@ -47,12 +47,14 @@ void Attend(const TreeAttentionMlaArgs& args, const std::vector<std::vector<floa
     value = std::exp(value - max);
     sum += value;
   }
-  for (int64_t c = 0; c < args.latent; ++c) {
-    double value = 0;
-    for (size_t key = 0; key < keys.size(); ++key) {
-      value += score[key] * static_cast<double>(keys[key][c]);
+  std::vector<double> value(static_cast<size_t>(args.latent));
+  for (size_t key = 0; key < keys.size(); ++key) {
+    for (int64_t c = 0; c < args.latent; ++c) {
+      value[c] += score[key] * static_cast<double>(keys[key][c]);
     }
-    out[c] = static_cast<float>(value / sum);
+  }
+  for (int64_t c = 0; c < args.latent; ++c) {
+    out[c] = static_cast<float>(value[c] / sum);
   }
 }
 

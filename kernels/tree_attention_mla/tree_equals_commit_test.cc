@@ -18,6 +18,7 @@ using testing::PagesFor;
 using testing::Random;
 using testing::RandomStory;
 using testing::RootsAroundBlocks;
+using testing::RowRange;
 using testing::RunAttention;
 using testing::Story;
 using testing::WritePrefix;
@@ -48,7 +49,7 @@ void ExpectTreeEqualsCommits(const Story& s, Random& random, int checked_nodes) 
 void ExpectEveryNodeAt(const std::vector<int64_t>& roots, int nodes, int chain) {
   Random random;
   testing::ExpectEveryNodeAt(random, kShape, roots, nodes, chain, [](AttentionCase& c) {
-    return [&c](int64_t begin, int64_t rows) { return RunAttention(c, 2, begin, rows); };
+    return [&c](const std::vector<RowRange>& calls) { return RunAttention(c, 2, calls); };
   });
 }
 

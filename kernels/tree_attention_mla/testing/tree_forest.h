@@ -85,41 +85,30 @@ class Forest {
 
   AttentionCase& attention() { return case_; }
 
-  // `run(begin, rows)`: the bits of these rows of attention(), computed in a call of their own.
+  // `run(calls)`: the bits of each call's rows of attention(), one after another.
   template <typename Run>
   void ExpectEveryNodeIsItsStepAndItsRowOfAChunk(Random& random, const Run& run) {
     for (const Planted& planted : planted_) {
-      const auto of_tree = run(planted.first_row, planted.nodes);
+      std::vector<RowRange> calls = {{planted.first_row, planted.nodes}};
       std::vector<bool> stepped(planted.nodes);
       for (const Committed& path : planted.paths) {
-        // `rows` rows of the path's chunk from its row `begin` on, in a call of their own.
-        const auto compare = [&](int64_t begin, int64_t rows, const char* how) {
-          const auto got = run(path.first_row + begin, rows);
-          for (int64_t row = std::max(begin, path.lead); row < begin + rows; ++row) {
-            const int node = path.nodes[row - path.lead];
-            ASSERT_EQ(got[row - begin], of_tree[node])
-                << how << " of " << rows << " rows, heads " << case_.shape().heads << " latent "
-                << case_.shape().latent << ", root at " << planted.root << ", node " << node << " at depth "
-                << row - path.lead;
-          }
-        };
-        const auto length = static_cast<int64_t>(path.nodes.size());
-        for (int64_t depth = 0; depth < length; ++depth) {
-          if (!stepped[path.nodes[depth]]) {
-            stepped[path.nodes[depth]] = true;
-            compare(path.lead + depth, 1, "step");
+        const int64_t tree = path.first_row + path.lead, end = tree + static_cast<int64_t>(path.nodes.size());
+        for (int64_t row = tree; row < end; ++row) {
+          if (!stepped[path.nodes[row - tree]]) {
+            stepped[path.nodes[row - tree]] = true;
+            calls.push_back({row, 1});
           }
         }
-        compare(0, path.lead + length, "chunk");
+        calls.push_back({path.first_row, end - path.first_row});
         static constexpr int64_t kLengths[] = {1, 2, 3, 5, 7, 13, 17, 33};
-        for (int64_t begin = path.lead; begin < path.lead + length;) {
-          const int64_t rows =
-              std::min(kLengths[random.Below(std::size(kLengths))], path.lead + length - begin);
-          compare(begin, rows, "chunk");
+        for (int64_t begin = tree; begin < end;) {
+          const int64_t rows = std::min(kLengths[random.Below(std::size(kLengths))], end - begin);
+          calls.push_back({begin, rows});
           begin += rows;
         }
       }
       ASSERT_EQ(std::count(stepped.begin(), stepped.end(), true), planted.nodes);
+      Compare(planted, calls, run(calls));
       if (::testing::Test::HasFailure()) {
         return;
       }
@@ -139,6 +128,27 @@ class Forest {
     int nodes;
     std::vector<Committed> paths;
   };
+
+  // The first call's rows are the tree; every other row of a node equals the tree's.
+  void Compare(const Planted& planted, const std::vector<RowRange>& calls,
+               const std::vector<std::vector<uint32_t>>& bits) {
+    size_t at = 0;
+    for (const RowRange& call : calls) {
+      for (int64_t row = call.begin; row < call.begin + call.rows; ++row, ++at) {
+        const auto path =
+            std::find_if(planted.paths.rbegin(), planted.paths.rend(),
+                         [row](const Committed& committed) { return committed.first_row <= row; });
+        const int64_t depth = path == planted.paths.rend() ? -1 : row - path->first_row - path->lead;
+        if (depth >= 0) {
+          const int node = path->nodes[depth];
+          ASSERT_EQ(bits[at], bits[node])
+              << "in a call of " << call.rows << " rows, heads " << case_.shape().heads << " latent "
+              << case_.shape().latent << ", root at " << planted.root << ", node " << node << " at depth "
+              << depth;
+        }
+      }
+    }
+  }
 
   // A new sequence with the trunk's positions below `root` and room for `rows` more; returns their slots.
   std::vector<int32_t> Branch(int64_t root, int64_t rows, int32_t& sequence) {
@@ -176,8 +186,8 @@ class Forest {
   std::vector<Planted> planted_;
 };
 
-// Trees of `nodes` nodes with their roots at `roots`, a dozen to a case; `run(attention case)` returns what
-// Forest calls run.
+// Trees of `nodes` nodes with their roots at `roots`, a dozen to a case; `begin_case(attention
+// case)` returns what Forest calls run.
 template <typename Begin>
 void ExpectEveryNodeAt(Random& random, const AttentionShape& shape, const std::vector<int64_t>& roots,
                        int nodes, int chain, const Begin& begin_case) {
