@@ -15,7 +15,7 @@ namespace arborist::drafter {
 namespace {
 
 // The answers of a verify step of 32 sequences come within this time.
-constexpr std::chrono::microseconds kPatience{150};
+constexpr std::chrono::microseconds kPatience{300};
 
 // Context rows that some layer can see.
 int32_t WindowOf(const DFlashSettings& settings, int32_t context_window) {

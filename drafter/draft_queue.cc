@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/threads/pause.h"
+
 namespace arborist::drafter {
 namespace {
 
@@ -53,6 +55,7 @@ absl::StatusOr<TokenTree> DraftQueue::Draft(const DraftRequest& request, Seat& s
       const Clock::time_point end = me.since + rule_.patience;
       lock.unlock();
       while (arrivals_.load(std::memory_order_relaxed) == before && Clock::now() < end) {
+        Pause();
       }
       lock.lock();
     }

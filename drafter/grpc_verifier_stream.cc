@@ -174,9 +174,12 @@ absl::StatusOr<VerifierEvent> GrpcVerifierStream::Next() {
   if (events_.empty()) {
     return done_->ok() ? VerifierFault("the stream ended before the sequence did") : *done_;
   }
+  const bool was_full = events_.size() >= kMaxUnreadEvents;
   VerifierEvent event = std::move(events_.front());
   events_.pop_front();
-  ResumeReading();
+  if (was_full) {
+    ResumeReading();
+  }
   return event;
 }
 
@@ -203,8 +206,12 @@ void GrpcVerifierStream::OnReadDone(bool ok) {
   }
   events_.push_back(std::move(event));
   heard_.fetch_add(1, std::memory_order_relaxed);
-  ResumeReading();
+  // The loop's thread goes on before the next read starts, and wakes without meeting the lock. gRPC keeps
+  // this object until we return.
+  lock.unlock();
   changed_.notify_all();
+  lock.lock();
+  ResumeReading();
 }
 
 void GrpcVerifierStream::OnWriteDone(bool) {

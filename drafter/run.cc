@@ -8,6 +8,7 @@
 #include "common/base/status_macros.h"
 #include "common/device/device.h"
 #include "common/rpc/device_failure.h"
+#include "common/rpc/eager_poll.h"
 #include "common/rpc/protocol.h"
 #include "common/rpc/run_service.h"
 #include "common/rpc/server.h"
@@ -55,6 +56,7 @@ absl::Status Serve(const Config& config, TerminationSignal& signal) {
   options.max_sequences = config.max_sequences;
   options.peer_silence = config.rpc.peer_silence;
   options.spin = device == nullptr ? std::chrono::microseconds(0) : SpinBesideDevice(device->kind());
+  LookForMessages(options.spin);
   options.tokens_follow_tree = device != nullptr && device->kind() == DeviceKind::kCuda;
   options.coupled = config.coupled;
   options.decode_tokens = config.decode_tokens;

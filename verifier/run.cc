@@ -17,6 +17,7 @@
 #include "common/metrics/registry.h"
 #include "common/projection/projection.h"
 #include "common/rpc/device_failure.h"
+#include "common/rpc/eager_poll.h"
 #include "common/rpc/protocol.h"
 #include "common/rpc/run_service.h"
 #include "common/rpc/server.h"
@@ -103,6 +104,7 @@ absl::StatusOr<Loaded> Load(const Config& config, Device& device, ShadowOptions 
   options.max_rows = config.max_step_rows;
   const int logits_rows = device.kind() == DeviceKind::kCpu ? kLogitsRows : config.max_step_rows;
   options.spin = SpinBesideDevice(config.device.kind);
+  LookForMessages(options.spin);
   options.max_logits_rows = std::min(config.max_step_rows, std::max(logits_rows, config.max_tree_nodes + 1));
   options.prefill_chunk = config.prefill_chunk;
   options.cut_trees_seed = config.cut_trees_seed;

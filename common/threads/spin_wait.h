@@ -3,6 +3,8 @@
 #include <atomic>
 #include <chrono>
 
+#include "common/threads/pause.h"
+
 namespace arborist {
 
 // Looking for a change before sleeping until it comes. To be woken takes tens of microseconds where cores
@@ -28,10 +30,18 @@ class SpinWait {
     const auto end = std::chrono::steady_clock::now() + longest_;
     while (waiters_.load(std::memory_order_relaxed) <= most_waiters_ && !changed() &&
            std::chrono::steady_clock::now() < end) {
+      Rest();
     }
   }
 
  private:
+  // Those it waits for may run on the other half of its core.
+  static void Rest() {
+    for (int i = 0; i < 4; ++i) {
+      Pause();
+    }
+  }
+
   const std::chrono::microseconds longest_;
   const int most_waiters_;
   std::atomic<int> waiters_{0};

@@ -5,11 +5,8 @@
 #include <thread>
 #include <vector>
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
-
 #include "common/base/check.h"
+#include "common/threads/pause.h"
 
 namespace arborist {
 namespace {
@@ -17,12 +14,6 @@ namespace {
 // About 20 microseconds: longer than the gaps between the loops of one step, shorter than a wait for the peer
 // process.
 constexpr int kSpins = 400;
-
-void Pause() {
-#if defined(__x86_64__)
-  _mm_pause();
-#endif
-}
 
 // Returns once `word` is no longer `old`: spins, then sleeps until the writer notifies.
 void AwaitChange(const std::atomic<uint32_t>& word, uint32_t old) {

@@ -82,12 +82,12 @@ class Simulation {
     if (drafting_ || waiting_requests_.empty()) {
       return;
     }
-    const drafter::GatherRule rule{.patience = std::chrono::microseconds(150)};
+    const drafter::GatherRule rule{.patience = std::chrono::microseconds(300)};
     const double waited = now_ - waiting_requests_.front();
     const int waiting = static_cast<int>(waiting_requests_.size());
     if (!rule.Starts(waiting, sequences_, 32,
                      std::chrono::nanoseconds(static_cast<int64_t>(1000 * waited + 1)))) {
-      At(waiting_requests_.front() + 150, [this] { LookAtDrafter(); });
+      At(waiting_requests_.front() + 300, [this] { LookAtDrafter(); });
       return;
     }
     const int count = std::min(waiting, 32);
