@@ -8,15 +8,16 @@
 namespace arborist::verifier {
 namespace {
 
-constexpr double kFast = 1.0 / 64;         // of what the scores promise
-constexpr double kFading = 1 - 1.0 / 512;  // of how far they came true
+constexpr double kFast = 1.0 / 64;   // of what the scores promise
+constexpr double kFade = 1.0 / 512;  // of how far they came true
 constexpr int kDoubtedVisits = 8;
 constexpr double kDoubtedTokens = 32;
 constexpr double kBelief = 2;  // tokens of evidence that the scores have for a start
 
 }  // namespace
 
-void AcceptCurve::See(int asked, std::span<const float> score, std::span<const int32_t> path) {
+void AcceptCurve::See(int asked, std::span<const float> score, std::span<const int32_t> path, int together) {
+  const double fading = 1 - kFade / together;
   const int nodes = static_cast<int>(score.size()) - 1;
   for (int i = 0; i < static_cast<int>(kEnds.size()); ++i) {
     const int begin = Begin(i);
@@ -31,9 +32,9 @@ void AcceptCurve::See(int asked, std::span<const float> score, std::span<const i
     const auto accepted =
         std::count_if(path.begin(), path.end(), [&](int node) { return node > begin && node <= kEnds[i]; });
     Stretch& stretch = stretches_[i];
-    MoveMean(expected / covered, kFast, stretch.expected, stretch.visits);
-    stretch.seen_expected = kFading * stretch.seen_expected + expected;
-    stretch.seen_accepted = kFading * stretch.seen_accepted + static_cast<double>(accepted);
+    MoveMean(expected / covered, kFast / together, stretch.expected, stretch.visits);
+    stretch.seen_expected = fading * stretch.seen_expected + expected;
+    stretch.seen_accepted = fading * stretch.seen_accepted + static_cast<double>(accepted);
   }
 }
 

@@ -14,7 +14,9 @@ class AcceptCurve {
  public:
   // `score` and `path` begin with the root: scores are log-probabilities, the path holds accepted nodes.
   // `asked` >= the tree's nodes: a drafter that had no more to offer gives nothing there.
-  void See(int asked, std::span<const float> score, std::span<const int32_t> path);
+  // `together` sequences are alike: what is remembered is so many rounds of all, for with few rounds of many
+  // it would follow them from the hard beginnings of their texts to the easy ends.
+  void See(int asked, std::span<const float> score, std::span<const int32_t> path, int together = 1);
 
   // What was seen is of other times: what comes now counts for more.
   void Doubt();

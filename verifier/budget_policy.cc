@@ -16,9 +16,14 @@ constexpr int kFirstNodes = 16;
 // Of a trial, for each sequence, when no drafter has to catch up any more.
 constexpr int kTrialRounds = 2;
 constexpr int kTrialTokens = 4;
+// Of the first trial of all, unless trees would lose with so many times the tokens.
+constexpr int kFirstRounds = 64;
+constexpr double kHope = 2;
 // A trial that cost x seconds is followed by 200 x without one.
 constexpr double kTrialSpacing = 200;
 constexpr double kHopelessSpacing = 2000;
+// Where trees won a trial and lost later, trees are tried sooner again.
+constexpr double kReturnSpacing = 50;
 // And twice as long, up to four times, where trees did not win several times.
 constexpr int kPatient = 2;
 constexpr int kMostInVain = kPatient + 2;
@@ -33,7 +38,7 @@ constexpr double kNearly = 0.7;
 }  // namespace
 
 void BudgetPolicy::SeeTree(const TreeSeen& tree) {
-  accept_.See(tree.asked, tree.score, tree.path);
+  accept_.See(tree.asked, tree.score, tree.path, sequences_);
   disturbed_ = tree.disturbed ? disturbed_ + 1 : 0;
   const bool counts = !tree.disturbed || disturbed_ > kAlwaysDisturbed * sequences_;
   if (counts) {
@@ -42,7 +47,9 @@ void BudgetPolicy::SeeTree(const TreeSeen& tree) {
   if (trial_.active) {
     // What is expected, not what came: luck must not bring the next trial sooner.
     trial_.tokens += accept_.Tokens(static_cast<int>(tree.score.size()) - 1);
-    trial_.rounds_left -= trial_.nodes > 0 && counts ? 1 : 0;
+    const int rounds = trial_.nodes > 0 && counts ? 1 : 0;
+    trial_.rounds += rounds;
+    trial_.rounds_left -= rounds;
   }
 }
 
@@ -112,11 +119,15 @@ bool BudgetPolicy::Fits(const BudgetLoad& load, int nodes) const {
 // Every other trial is of a wide tree: what is known of trees may be of other times, and a small one tells
 // nothing of the larger.
 int BudgetPolicy::TrialTree(const BudgetLoad& load, int best) const {
+  return trials_ % 2 == 0 ? best : std::max(best, WideTree(load));
+}
+
+int BudgetPolicy::WideTree(const BudgetLoad& load) const {
   int wide = std::min(kFirstNodes, load.most_nodes);
-  while (wide > best && !Fits(load, wide)) {
+  while (wide > 0 && !Fits(load, wide)) {
     --wide;
   }
-  return trials_ % 2 == 0 ? best : std::max(best, wide);
+  return wide;
 }
 
 // Trees that fill a size of steps: nodes up to there cost nothing more.
@@ -163,11 +174,13 @@ int BudgetPolicy::Standing(const BudgetLoad& load) const {
 
 void BudgetPolicy::BeginTrial(const BudgetLoad& load, int nodes, double now) {
   const double rate = Rate(load, current_);
-  const int rounds = nodes > 0 ? kTrialRounds : kTrialTokens;
+  const bool first = trials_ == 0;
+  const int rounds = nodes == 0 ? kTrialTokens : first ? kFirstRounds : kTrialRounds;
   trial_ = {.active = true,
             .nodes = nodes,
             .group = Group(load.sequences),
             .rounds_left = rounds * load.sequences,
+            .first = first,
             .begun = now,
             .deadline = now + 64 * load.sequences / rate + 10 * rounds * load.sequences / Rate(load, nodes),
             .tokens = 0,
@@ -182,10 +195,22 @@ void BudgetPolicy::BeginTrial(const BudgetLoad& load, int nodes, double now) {
   }
 }
 
+bool BudgetPolicy::TrialIsOver(const BudgetLoad& load, double now) const {
+  if (trial_.rounds_left <= 0 || now >= trial_.deadline) {
+    return true;
+  }
+  return trial_.first && trial_.rounds >= kTrialRounds * load.sequences &&
+         kHope * Rate(load, trial_.nodes) < Rate(load, 0);
+}
+
 // Out of trees and back there is the way of a Decode, too.
 void BudgetPolicy::EndTrial(double now) {
   Pace& pace = pace_[trial_.group];
-  const double lost = now - trial_.begun - trial_.tokens / trial_.usual_rate + away_[trial_.group].seconds;
+  double lost = now - trial_.begun - trial_.tokens / trial_.usual_rate + away_[trial_.group].seconds;
+  if (trial_.first && trial_.rounds > kTrialRounds * sequences_) {
+    lost *= static_cast<double>(kTrialRounds) * sequences_ / trial_.rounds;  // that much once
+  }
+  pace.lost = trial_.nodes > 0 ? std::max(0.0, lost) : pace.lost;
   const double spacing =
       trial_.hopeless ? kHopelessSpacing : kTrialSpacing * (1 << std::max(0, pace.in_vain - kPatient));
   pace.in_vain = trial_.nodes > 0 ? std::min(pace.in_vain + 1, kMostInVain) : 0;
@@ -219,20 +244,27 @@ int BudgetPolicy::Decide(const BudgetLoad& load, double now) {
       trial_.rounds_left -= static_cast<int>(seen_plain_);
     }
     seen_plain_ = 0;
-    if (trial_.rounds_left > 0 && now < trial_.deadline) {
+    if (trial_.first && trial_.rounds >= kTrialRounds * load.sequences) {
+      trial_.nodes = std::max(1, BestTree(load));  // the wide ones have told enough
+    }
+    if (!TrialIsOver(load, now)) {
       return std::min(trial_.nodes, load.most_nodes);
     }
     EndTrial(now);
   }
-  if (!accept_.known()) {
+  if (trials_ == 0) {
     current_ = 0;
-    BeginTrial(load, Standing(load), now);
+    BeginTrial(load, std::max(1, WideTree(load)), now);
     return trial_.nodes;
   }
   const int chosen = Choose(load);
   const double least = kLeastStepsBetween * load.sequences / Rate(load, chosen);
-  if ((chosen > 0) != (current_ > 0) || pace.next_trial < 0) {
+  if (chosen == 0 && current_ > 0) {
+    pace.next_trial = pace.clock + std::max(least, kReturnSpacing * pace.lost);
+  } else if (chosen > 0 && current_ == 0) {
     pace.next_trial = std::max(pace.next_trial, pace.clock + least);
+  } else if (pace.next_trial < 0) {
+    pace.next_trial = pace.clock + least;
   }
   current_ = chosen;
   pace.in_vain = chosen > 0 ? 0 : pace.in_vain;

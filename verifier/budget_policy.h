@@ -67,6 +67,7 @@ class BudgetPolicy {
   struct Pace {
     double clock = 0;
     double next_trial = -1;  // -1: so many were never seen
+    double lost = 0;         // by the last trial of trees
     int in_vain = 0;         // the last trials of trees
   };
   struct Trial {
@@ -74,6 +75,8 @@ class BudgetPolicy {
     int nodes = 0;
     int group = 0;
     int rounds_left = 0;
+    int rounds = 0;
+    bool first = false;  // of all: whole texts are seen, for beginnings are harder than the rest
     double begun = 0;
     double deadline = 0;
     double tokens = 0;      // to be expected meanwhile
@@ -88,9 +91,11 @@ class BudgetPolicy {
   static int TreesTogether(const Away& away, const BudgetLoad& load);
   bool Fits(const BudgetLoad& load, int nodes) const;
   int BestTree(const BudgetLoad& load) const;
+  int WideTree(const BudgetLoad& load) const;
   int TrialTree(const BudgetLoad& load, int best) const;
   int Choose(const BudgetLoad& load) const;
   int Larger(const BudgetLoad& load, int nodes) const;
+  bool TrialIsOver(const BudgetLoad& load, double now) const;
   void BeginTrial(const BudgetLoad& load, int nodes, double now);
   void EndTrial(double now);
 
