@@ -8,6 +8,9 @@ namespace {
 // A verifier under load may answer late; one that broke a stream is reported and counts as lost at once.
 constexpr int kVerifierMisses = 3;
 
+// Drafts fare alike within each; as coarse as the verifier's own kinds.
+size_t TemperatureKind(float temperature) { return temperature == 0 ? 0 : temperature <= 0.7f ? 1 : 2; }
+
 }  // namespace
 
 PeerRouter::PeerRouter(const Settings& settings, std::vector<std::unique_ptr<VerifierClient>> verifiers,
@@ -138,6 +141,32 @@ DrafterClient* PeerRouter::ChooseDrafter(const VerifierClient& verifier) {
     }
   }
   return nullptr;
+}
+
+std::string PeerRouter::ProjectionOf(const DrafterClient& drafter) {
+  const std::lock_guard lock(mutex_);
+  for (const DrafterPeer& peer : drafters_) {
+    if (peer.client.get() == &drafter && peer.facts.has_value()) {
+      return peer.facts->projection_hash;
+    }
+  }
+  return "";
+}
+
+bool PeerRouter::DraftingPays(const VerifierClient& verifier, float temperature) {
+  const std::lock_guard lock(mutex_);
+  return std::none_of(verifiers_.begin(), verifiers_.end(), [&](const VerifierPeer& peer) {
+    return peer.client.get() == &verifier && peer.plain[TemperatureKind(temperature)];
+  });
+}
+
+void PeerRouter::ReportDrafting(const VerifierClient& verifier, float temperature, bool pays) {
+  const std::lock_guard lock(mutex_);
+  for (VerifierPeer& peer : verifiers_) {
+    if (peer.client.get() == &verifier) {
+      peer.plain[TemperatureKind(temperature)] = !pays;
+    }
+  }
 }
 
 VerifierClient* PeerRouter::ChooseVerifier(const std::string& fingerprint,

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <condition_variable>
 #include <functional>
 #include <memory>
@@ -47,6 +48,9 @@ class PeerRouter : public Router {
   DrafterView Drafters() const;
 
   DrafterClient* ChooseDrafter(const VerifierClient& verifier) override;
+  std::string ProjectionOf(const DrafterClient& drafter) override;
+  bool DraftingPays(const VerifierClient& verifier, float temperature) override;
+  void ReportDrafting(const VerifierClient& verifier, float temperature, bool pays) override;
   VerifierClient* ChooseVerifier(const std::string& fingerprint,
                                  const std::vector<const VerifierClient*>& failed) override;
   void ReportFault(const DrafterClient& drafter) override;
@@ -56,9 +60,10 @@ class PeerRouter : public Router {
   template <typename Client, typename Facts>
   struct Peer {
     std::unique_ptr<Client> client;
-    std::optional<Facts> facts;  // of the last good answer; nothing while the peer is not usable
-    int64_t faults = 0;          // an answer to a question from before a fault says nothing
-    int misses = 0;              // questions in a row without an answer
+    std::optional<Facts> facts;      // of the last good answer; nothing while the peer is not usable
+    int64_t faults = 0;              // an answer to a question from before a fault says nothing
+    int misses = 0;                  // questions in a row without an answer
+    std::array<bool, 3> plain = {};  // of a verifier: drafting did not pay lately, by temperature
   };
   using VerifierPeer = Peer<VerifierClient, VerifierFacts>;
   using DrafterPeer = Peer<DrafterClient, DrafterFacts>;

@@ -135,6 +135,25 @@ TEST_F(PeerRouterTest, ALateAnswerOfAVerifierIsForgivenAFewTimesARefusedConnecti
   EXPECT_FALSE(router_->Model().has_value());
 }
 
+TEST_F(PeerRouterTest, WhetherDraftingPaysIsKeptForEachVerifierAndKindOfTemperature) {
+  EXPECT_TRUE(router_->DraftingPays(*verifiers_[0], 1));
+  router_->ReportDrafting(*verifiers_[0], 1, false);
+  EXPECT_FALSE(router_->DraftingPays(*verifiers_[0], 0.8f));
+  EXPECT_TRUE(router_->DraftingPays(*verifiers_[0], 0.6f));
+  EXPECT_TRUE(router_->DraftingPays(*verifiers_[0], 0));
+  EXPECT_TRUE(router_->DraftingPays(*verifiers_[1], 1));
+  router_->ReportDrafting(*verifiers_[0], 0.9f, true);
+  EXPECT_TRUE(router_->DraftingPays(*verifiers_[0], 1));
+}
+
+TEST_F(PeerRouterTest, ADraftersProjectionIsWhatItSaid) {
+  drafters_[0]->facts = Drafter("a", "p");
+  drafters_[1]->facts = Drafter("a", "");
+  Probe();
+  EXPECT_EQ(router_->ProjectionOf(*drafters_[0]), "p");
+  EXPECT_EQ(router_->ProjectionOf(*drafters_[1]), "");
+}
+
 TEST_F(PeerRouterTest, ChangesOfTheVerifiersAreTold) {
   verifiers_[0]->facts = Verifier("a");
   std::promise<void> ready;

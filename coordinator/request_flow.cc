@@ -23,6 +23,9 @@ class RequestFlow::Listener : public PathListener {
       flow->HandleRun(epoch, std::move(run));
     });
   }
+  void OnDraftingPays() override {
+    flow_->serial_.Post([flow = flow_, epoch = epoch_] { flow->HandleDraftingPays(epoch); });
+  }
   void OnProgress() override {
     flow_->serial_.Post([flow = flow_, epoch = epoch_] {
       if (epoch == flow->state_.epoch) {
@@ -96,9 +99,42 @@ void RequestFlow::Begin() {
     BeginDecode(*verifier_);
     return;
   }
+  if (state_.mode == Mode::kAuto && !router_.DraftingPays(*verifier_, state_.sampling.temperature)) {
+    BeginUntilDraftingPays();
+  } else {
+    BeginDrafting();
+  }
+}
+
+void RequestFlow::BeginDrafting() {
   path_ = Path::kDrafter;
   silent_for_ = absl::ZeroDuration();
   call_ = drafter_->Speculate(state_, std::make_shared<Listener>(shared_from_this(), state_.epoch));
+}
+
+void RequestFlow::BeginUntilDraftingPays() {
+  path_ = Path::kVerifier;
+  silent_for_ = absl::ZeroDuration();
+  PathStart start = state_;
+  start.drafter_projection_hash = router_.ProjectionOf(*drafter_);
+  call_ = verifier_->Decode(start, std::make_shared<Listener>(shared_from_this(), state_.epoch));
+}
+
+// The stream is left open: the drafter's takes over its pages, and it ends by that.
+void RequestFlow::HandleDraftingPays(int64_t epoch) {
+  if (done_ || epoch != state_.epoch) {
+    return;
+  }
+  router_.ReportDrafting(*verifier_, state_.sampling.temperature, true);
+  left_ = std::move(call_);
+  ++state_.epoch;
+  drafter_ = router_.ChooseDrafter(*verifier_);
+  if (drafter_ == nullptr) {
+    ++answer_.fallbacks;
+    BeginDecode(*verifier_);
+  } else {
+    BeginDrafting();
+  }
 }
 
 void RequestFlow::BeginDecode(VerifierClient& verifier) {
@@ -117,6 +153,8 @@ void RequestFlow::HandleRun(int64_t epoch, TokenRun run) {
     return;
   }
   silent_for_ = absl::ZeroDuration();
+  left_.reset();
+  last_run_plain_ = run.verified_nodes == 0;
   if (absl::Status status = TakeNew(run); !status.ok()) {
     PathFault({std::move(status), path_ == Path::kDrafter ? "drafter" : "verifier", "BAD_TOKENS"});
     return;
@@ -286,6 +324,10 @@ void RequestFlow::FinishText(FinishReason reason) {
 void RequestFlow::Finish(FinishReason reason) {
   done_ = true;
   call_.reset();
+  left_.reset();
+  if (state_.mode == Mode::kAuto && path_ == Path::kDrafter) {
+    router_.ReportDrafting(*verifier_, state_.sampling.temperature, !last_run_plain_);
+  }
   const int64_t tokens = static_cast<int64_t>(state_.output_so_far.size());
   if (reason == FinishReason::kMaxTokens && tokens < requested_max_tokens_) {
     reason = FinishReason::kContextLimit;  // the path was given less than the client asked for
@@ -303,9 +345,11 @@ void RequestFlow::Fail(const PathEnd& error) {
 }
 
 void RequestFlow::CancelCall() {
-  if (call_ != nullptr) {
-    call_->Cancel();
-    call_.reset();
+  for (std::shared_ptr<PathCall>* call : {&call_, &left_}) {
+    if (*call != nullptr) {
+      (*call)->Cancel();
+      call->reset();
+    }
   }
 }
 

@@ -52,6 +52,9 @@ struct FlowSettings {
 // fault of the path. What follows a fault of a drafter is plain decoding on the same verifier; after a fault
 // of a verifier, another one of equal fingerprint; a fault of the request goes to the client.
 //
+// AUTO begins where such requests ended lately: at the drafter, or where drafting did not pay at the
+// verifier, at the price of OFF; when drafting pays, the drafter takes over.
+//
 // Thread-safe: everything is done one at a time, whichever thread brings it.
 class RequestFlow : public std::enable_shared_from_this<RequestFlow> {
  public:
@@ -72,8 +75,11 @@ class RequestFlow : public std::enable_shared_from_this<RequestFlow> {
   enum class Path : uint8_t { kNone, kDrafter, kVerifier };
 
   void Begin();
+  void BeginDrafting();
+  void BeginUntilDraftingPays();
   void BeginDecode(VerifierClient& verifier);
   void HandleRun(int64_t epoch, TokenRun run);
+  void HandleDraftingPays(int64_t epoch);
   void HandleEnd(int64_t epoch, const PathEnd& end);
   void HandleTick(absl::Time now);
   absl::Status TakeNew(TokenRun& run) const;
@@ -102,6 +108,8 @@ class RequestFlow : public std::enable_shared_from_this<RequestFlow> {
   VerifierClient* verifier_ = nullptr;
   std::vector<const VerifierClient*> failed_;
   std::shared_ptr<PathCall> call_;
+  std::shared_ptr<PathCall> left_;  // has decoded plainly, and its pages wait for the drafter
+  bool last_run_plain_ = false;
   absl::Duration silent_for_;
   absl::Time last_tick_ = absl::InfinitePast();
 };

@@ -39,7 +39,8 @@ struct PathStart {
   SamplingParameters sampling;
   Mode mode = Mode::kOff;
   int32_t tree_nodes = 0;
-  std::string fingerprint;  // of the verifier the sequence started on
+  std::string drafter_projection_hash;  // of the drafter that may take over from plain decoding
+  std::string fingerprint;              // of the verifier the sequence started on
   int32_t priority = 0;
   absl::Time deadline = absl::InfiniteFuture();
 };
@@ -85,6 +86,9 @@ struct PathEnd {
 class PathListener {
  public:
   virtual ~PathListener() = default;
+  // Plain decoding of a request with AUTO has stopped: a drafter should take over, with a higher epoch.
+  // Nothing but OnEnd follows.
+  virtual void OnDraftingPays() = 0;
   virtual void OnRun(TokenRun run) = 0;
   virtual void OnProgress() = 0;
   virtual void OnEnd(PathEnd end) = 0;
@@ -133,7 +137,7 @@ class VerifierClient {
   virtual ~VerifierClient() = default;
   virtual const std::string& address() const = 0;
   virtual absl::StatusOr<VerifierFacts> GetInfo(absl::Duration timeout) = 0;
-  // Plain decoding to the end of the sequence.
+  // Plain decoding to the end of the sequence; with mode AUTO until drafting pays.
   virtual std::shared_ptr<PathCall> Decode(const PathStart& start,
                                            std::shared_ptr<PathListener> listener) = 0;
 };
@@ -144,6 +148,12 @@ class Router {
   virtual ~Router() = default;
   // A drafter that is ready and works with `verifier`, or null.
   virtual DrafterClient* ChooseDrafter(const VerifierClient& verifier) = 0;
+  // Of its features; empty if it needs none.
+  virtual std::string ProjectionOf(const DrafterClient& drafter) = 0;
+  // Whether drafting paid on this verifier when a request with AUTO and such a temperature was last heard of;
+  // true if none was.
+  virtual bool DraftingPays(const VerifierClient& verifier, float temperature) = 0;
+  virtual void ReportDrafting(const VerifierClient& verifier, float temperature, bool pays) = 0;
   // A verifier with this fingerprint that is not among `failed`, or null.
   virtual VerifierClient* ChooseVerifier(const std::string& fingerprint,
                                          const std::vector<const VerifierClient*>& failed) = 0;

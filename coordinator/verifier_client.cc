@@ -12,16 +12,19 @@
 namespace arborist::coordinator {
 namespace {
 
-// Open, then, when the prompt is read, one Decode for all that is left. A write starts only after the one
-// before it completed: here from OnWriteDone or OnReadDone, whichever is later.
+// Open, then, when the prompt is read, one Decode for all that is left; with AUTO none if drafting pays by
+// then, and it ends when drafting pays. A write starts only after the one before it completed: here from
+// OnWriteDone or OnReadDone, whichever is later.
 class DecodeCall : public grpc::ClientBidiReactor<v1::VerifyRequest, v1::VerifyResponse>, public PathCall {
  public:
   DecodeCall(const PathStart& start, std::shared_ptr<PathListener> listener)
-      : listener_(std::move(listener)) {
+      : automatic_(start.mode == Mode::kAuto), listener_(std::move(listener)) {
     EncodeSequence(start, *open_.mutable_open()->mutable_sequence());
+    open_.mutable_open()->set_drafter_projection_hash(start.drafter_projection_hash);
     v1::Decode& decode = *decode_.mutable_decode();
     decode.set_round(1);
     decode.set_max_tokens(start.sampling.max_tokens - static_cast<int32_t>(start.output_so_far.size()));
+    decode.set_until_drafting_pays(automatic_);
     context_.set_deadline(absl::ToChronoTime(start.deadline + kDeadlineGrace));
   }
 
@@ -53,7 +56,7 @@ class DecodeCall : public grpc::ClientBidiReactor<v1::VerifyRequest, v1::VerifyR
       Relay(response_.committed());
     } else {
       if (response_.has_progress()) {
-        Note(response_.progress().state());
+        Note(response_.progress());
       }
       listener_->OnProgress();
     }
@@ -82,13 +85,18 @@ class DecodeCall : public grpc::ClientBidiReactor<v1::VerifyRequest, v1::VerifyR
   }
 
   // Prefill is what passes between the first word of it and readiness; before that the sequence is queued.
-  void Note(v1::ProgressState state) {
+  void Note(const v1::Progress& progress) {
+    const v1::ProgressState state = progress.state();
     const absl::Time now = absl::Now();
     const double passed = absl::ToDoubleSeconds(now - last_event_);
     if (state == v1::PROGRESS_STATE_WAITING && !told_ready_) {
       (prefilling_ ? pending_.prefill : pending_.queue) += passed;
       last_event_ = now;
       told_ready_ = true;
+      if (automatic_ && progress.next_budget() > 0) {
+        listener_->OnDraftingPays();
+        return;
+      }
       const std::lock_guard lock(mutex_);
       ready_ = true;
       WriteNext();
@@ -120,9 +128,12 @@ class DecodeCall : public grpc::ClientBidiReactor<v1::VerifyRequest, v1::VerifyR
       const std::lock_guard lock(mutex_);
       finished_ = true;
       WriteNext();
+    } else if (automatic_ && committed.last()) {
+      listener_->OnDraftingPays();
     }
   }
 
+  const bool automatic_;
   grpc::ClientContext context_;
   v1::VerifyRequest open_;
   v1::VerifyRequest decode_;

@@ -81,10 +81,14 @@ struct FakeRouter : Router {
   FakeVerifier first{"verifier-1"};
   FakeVerifier second{"verifier-2"};
   bool has_drafter = true;
+  bool drafting_pays = true;
   int verifiers = 1;
   std::vector<std::string> faults;
 
   DrafterClient* ChooseDrafter(const VerifierClient&) override { return has_drafter ? &drafter : nullptr; }
+  std::string ProjectionOf(const DrafterClient&) override { return "projection"; }
+  bool DraftingPays(const VerifierClient&, float) override { return drafting_pays; }
+  void ReportDrafting(const VerifierClient&, float, bool pays) override { drafting_pays = pays; }
   VerifierClient* ChooseVerifier(const std::string& fingerprint,
                                  const std::vector<const VerifierClient*>& failed) override {
     EXPECT_EQ(fingerprint, "print");
