@@ -14,12 +14,29 @@
 namespace arborist::tests {
 namespace {
 
-constexpr absl::string_view kSamplingNames[] = {"greedy", "T=0.7", "T=1 top-p 0.9"};
+constexpr absl::string_view kSamplingNames[] = {"greedy", "T=0.7", "T=1 top-p 0.9", "T=1 top-k 4",
+                                                "T=1 min-p 0.1"};
 constexpr absl::string_view kDrafterNames[] = {"DFlash",  "n-gram",    "random", "stale",
                                                "maximal", "malformed", "replay"};
 constexpr absl::string_view kSituationNames[] = {
     "alone",  "3 mixed", "8 mixed", "cut", "killed before tree", "killed after tree", "killed before forward",
     "resumed"};
+
+kernels::SamplingParams ParamsOf(GateSampling sampling) {
+  switch (sampling) {
+    case GateSampling::kGreedy:
+      return {.temperature = 0};
+    case GateSampling::kWarm:
+      return {.temperature = 0.7f};
+    case GateSampling::kTopP:
+      return {.temperature = 1, .top_p = 0.9f};
+    case GateSampling::kTopK:
+      return {.temperature = 1, .top_k = 4};
+    case GateSampling::kMinP:
+      return {.temperature = 1, .min_p = 0.1f};
+  }
+  return {};
+}
 
 int SequencesOf(Situation situation) {
   return situation == Situation::kThreeMixed ? 3 : situation == Situation::kEightMixed ? 8 : 1;
@@ -130,10 +147,7 @@ GateRequest Gate::Request(GateSampling sampling, int index) const {
         i % 18 < 9 ? phrase[i % 9]
                    : TokenId{static_cast<int32_t>(random() % static_cast<uint64_t>(world_.vocabulary()))});
   }
-  request.sampling.temperature = sampling == GateSampling::kGreedy ? 0.0f
-                                 : sampling == GateSampling::kWarm ? 0.7f
-                                                                   : 1.0f;
-  request.sampling.top_p = sampling == GateSampling::kTopP ? 0.9f : 1.0f;
+  request.sampling = ParamsOf(sampling);
   request.sampling.seed = random();
   request.sampling.sample_index = static_cast<uint32_t>(index % 3);
   request.max_tokens = tokens_;
@@ -151,6 +165,21 @@ const GateResult& Gate::Plain(GateSampling sampling, int index) {
   absl::StatusOr<GateResult> plain = RunPlain(world_.verifier(), request);
   // An empty answer equals nothing, so a failure here fails every cell that needs it.
   return plain_[key] = plain.ok() ? *std::move(plain) : GateResult{};
+}
+
+int Gate::TruncatedTexts(GateSampling sampling, int requests) {
+  int changed = 0;
+  for (int i = 0; i < requests; ++i) {
+    GateRequest request = Request(sampling, i);
+    const kernels::SamplingParams none;
+    request.id = absl::StrCat("whole-", ++requests_);
+    request.sampling.top_k = none.top_k;
+    request.sampling.top_p = none.top_p;
+    request.sampling.min_p = none.min_p;
+    const absl::StatusOr<GateResult> whole = RunPlain(world_.verifier(), request);
+    changed += whole.ok() && whole->tokens != Plain(sampling, i).tokens ? 1 : 0;
+  }
+  return changed;
 }
 
 int Gate::DistinctTexts(GateSampling sampling, int seeds) {

@@ -15,7 +15,8 @@ namespace arborist::tests {
 // The exactness gate: every cell of {sampling} x {budget or chain} x {drafter} x {situation} must write what
 // plain decoding writes, and must really have speculated.
 
-enum class GateSampling { kGreedy, kWarm, kTopP };  // T = 0; T = 0.7; T = 1 with top-p 0.9
+// T = 0; T = 0.7; T = 1 with top-p 0.9; T = 1 with top-k 4; T = 1 with min-p 0.1.
+enum class GateSampling { kGreedy, kWarm, kTopP, kTopK, kMinP };
 enum class GateDrafter { kDFlash, kNgram, kRandom, kStale, kMaximal, kMalformed, kReplay };
 enum class Situation {
   kAlone,
@@ -28,8 +29,8 @@ enum class Situation {
   kResumed,  // on another verifier after half of the tokens
 };
 
-inline constexpr GateSampling kSamplings[] = {GateSampling::kGreedy, GateSampling::kWarm,
-                                              GateSampling::kTopP};
+inline constexpr GateSampling kSamplings[] = {GateSampling::kGreedy, GateSampling::kWarm, GateSampling::kTopP,
+                                              GateSampling::kTopK, GateSampling::kMinP};
 inline constexpr int kChain = -7;  // a budget: a chain of 7
 inline constexpr int kBudgets[] = {1, 3, 7, 8, 16, 31, 64, kChain};
 inline constexpr Situation kSituations[] = {Situation::kAlone,
@@ -68,6 +69,9 @@ class Gate {
 
   CellReport Run(const GateCell& cell);
 
+  // Of `requests` requests, how many have other plain text without the sampling's top-k, top-p and min-p.
+  int TruncatedTexts(GateSampling sampling, int requests);
+
   // Requests of a sampling whose text differs from request to request: at least `count` distinct texts must
   // exist.
   int DistinctTexts(GateSampling sampling, int seeds);
@@ -84,7 +88,7 @@ class Gate {
   int64_t requests_ = 0;
 };
 
-// How many of nine cells of the replay drafter, which accept long and branching paths, fail in this world;
+// How many of fifteen cells of the replay drafter, which accept long and branching paths, fail in this world;
 // `few`: of two with shorter answers and smaller steps.
 absl::StatusOr<int> RedCells(WorldOptions options, bool few = false);
 

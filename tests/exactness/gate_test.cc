@@ -79,17 +79,25 @@ class GateTest : public testing::Test {
     return ran;
   }
 
+  // Otherwise cells of a sampling would not test it.
+  void ExpectTextDependsOnSampling() {
+    Gate gate(*world_, Seed());
+    for (const GateSampling sampling : kSamplings) {
+      const bool greedy = sampling == GateSampling::kGreedy;
+      EXPECT_EQ(gate.DistinctTexts(sampling, 8), greedy ? 1 : 8);
+    }
+    for (const GateSampling sampling : {GateSampling::kTopP, GateSampling::kTopK, GateSampling::kMinP}) {
+      EXPECT_GT(gate.TruncatedTexts(sampling, 4), 0);
+    }
+  }
+
   TemporaryDirectory directory_;
   std::unique_ptr<GateWorld> world_;
 };
 
 TEST_F(GateTest, ASampleOfCellsWritesWhatPlainDecodingWrites) { EXPECT_GT(RunCells(11), 100); }
 
-TEST_F(GateTest, TextDiffersBetweenSeeds) {
-  Gate gate(*world_, Seed());
-  EXPECT_EQ(gate.DistinctTexts(GateSampling::kTopP, 8), 8);
-  EXPECT_EQ(gate.DistinctTexts(GateSampling::kGreedy, 4), 1);
-}
+TEST_F(GateTest, TextDependsOnSeedsAndOnEveryTruncation) { ExpectTextDependsOnSampling(); }
 
 // Registered in the full tier alone, by its name.
 TEST_F(GateTest, FullProductWritesWhatPlainDecodingWrites) {
@@ -110,11 +118,7 @@ class GateCudaTest : public GateTest {
 
 TEST_F(GateCudaTest, ASampleOfCellsWritesWhatPlainDecodingWrites) { EXPECT_GT(RunCells(11), 100); }
 
-TEST_F(GateCudaTest, TextDiffersBetweenSeeds) {
-  Gate gate(*world_, Seed());
-  EXPECT_EQ(gate.DistinctTexts(GateSampling::kTopP, 8), 8);
-  EXPECT_EQ(gate.DistinctTexts(GateSampling::kGreedy, 4), 1);
-}
+TEST_F(GateCudaTest, TextDependsOnSeedsAndOnEveryTruncation) { ExpectTextDependsOnSampling(); }
 
 // For a run by hand and for the full tier of a machine with a GPU.
 TEST_F(GateCudaTest, FullProductWritesWhatPlainDecodingWrites) {
