@@ -92,6 +92,18 @@ absl::Status NoiseKeyedByNode(const kernels::SampleTargetArgs& args, StreamView 
   return CpuKernels().sample_target(faulty, stream);
 }
 
+// A parameter that is forgotten where a step has more rows than one.
+template <auto kField>
+absl::Status OffInTrees(const kernels::SampleTargetArgs& args, StreamView stream) {
+  std::vector<kernels::SamplingParams> params(args.params.data, args.params.data + args.params.size);
+  for (kernels::SamplingParams& of_sequence : params) {
+    of_sequence.*kField = args.chosen.size > 1 ? kernels::SamplingParams{}.*kField : of_sequence.*kField;
+  }
+  kernels::SampleTargetArgs faulty = args;
+  faulty.params = {params.data(), static_cast<int64_t>(params.size())};
+  return CpuKernels().sample_target(faulty, stream);
+}
+
 TEST_F(PlantedFaultsTest, WithoutAFaultEveryCellIsGreen) { EXPECT_EQ(RedCells(CpuKernels(), nullptr), 0); }
 
 TEST_F(PlantedFaultsTest, AcceptOffByOneTurnsTheGateRed) {
@@ -109,6 +121,24 @@ TEST_F(PlantedFaultsTest, CompactionInPlaceTurnsTheGateRed) {
 TEST_F(PlantedFaultsTest, NoiseKeyedByNodeTurnsTheGateRed) {
   KernelSet faulty = CpuKernels();
   faulty.sample_target = NoiseKeyedByNode;
+  EXPECT_GT(RedCells(faulty, nullptr), 0);
+}
+
+TEST_F(PlantedFaultsTest, TopKLeftOutInTreesTurnsTheGateRed) {
+  KernelSet faulty = CpuKernels();
+  faulty.sample_target = OffInTrees<&kernels::SamplingParams::top_k>;
+  EXPECT_GT(RedCells(faulty, nullptr), 0);
+}
+
+TEST_F(PlantedFaultsTest, TopPLeftOutInTreesTurnsTheGateRed) {
+  KernelSet faulty = CpuKernels();
+  faulty.sample_target = OffInTrees<&kernels::SamplingParams::top_p>;
+  EXPECT_GT(RedCells(faulty, nullptr), 0);
+}
+
+TEST_F(PlantedFaultsTest, MinPLeftOutInTreesTurnsTheGateRed) {
+  KernelSet faulty = CpuKernels();
+  faulty.sample_target = OffInTrees<&kernels::SamplingParams::min_p>;
   EXPECT_GT(RedCells(faulty, nullptr), 0);
 }
 
