@@ -33,13 +33,15 @@ struct AttentionProblem {
 
   int32_t parts;             // partial results that a query has room for
   int32_t acc_stride;        // floats
-  float* acc;                // [queries, parts, acc_stride] sum of p * value
+  float* acc;                // [queries, parts, acc_stride] sum of p * value, its columns as PartColumn says
   float* max_sum;            // [queries, parts, 2] m (log2 units) and sum of p
-  uint16_t* query_bf16;      // [queries, width]
+  uint16_t* query_bf16;      // [queries, width], in the order of query_fragment.h
   int32_t* list;             // the work list (work_list.h)
   int32_t queries_per_tile;  // of the tensor-core kernel
   int32_t queries_per_tail;
   int32_t rows_per_tail;
+  bool packed;  // the order of columns of a partial result
+  bool whole;   // an item is all parts of a tile, whose sum it leaves in `out` (tile_attention.cuh)
 
   // Index arrays are not trusted: what they say is brought into range.
   constexpr int32_t TailCount(int32_t row) const {
@@ -68,6 +70,13 @@ struct AttentionProblem {
   constexpr int64_t Part(int64_t of_query, int32_t index) const { return of_query * parts + index; }
 };
 
+// A thread of the tensor-core kernels has columns r, r + 8, r + 16 and r + 24 of thirty-two, r < 8. In the
+// packed order they stand together, as the thread stores them. Which column stands at `place` + i; place is a
+// multiple of 4, i < 4.
+constexpr int32_t PartColumn(bool packed, int32_t place, int32_t i) {
+  return packed ? place / 32 * 32 + place % 32 / 4 + 8 * i : place + i;
+}
+
 constexpr int32_t Splits(int32_t blocks) {
   const int32_t length = CudaSplitBlocks(blocks);
   return (blocks + length - 1) / length;
@@ -78,6 +87,13 @@ absl::Status LaunchWorkList(const AttentionProblem& problem, void* stream);
 // bf16 caches of the shapes that have a tensor-core version; launches the work list too.
 bool HasTensorAttention(const AttentionProblem& problem, DType cache_dtype);
 absl::Status LaunchTensorAttention(const AttentionProblem& problem, void* stream);
+// The same for few rows (row_attention.cuh), without a work list.
+absl::Status LaunchRowAttention(const AttentionProblem& problem, void* stream);
+// Lanes of the join: with as many parts at most each lane has one.
+constexpr int kMostTileParts = 8;
+// The same for many tiles of few parts (tile_attention.cuh), output and all.
+absl::Status LaunchTileAttention(const AttentionProblem& problem, int tile_queries, int processors,
+                                 void* stream);
 absl::Status LaunchGeneralAttention(const AttentionProblem& problem, DType cache_dtype, void* stream);
 absl::Status LaunchJoinParts(const AttentionProblem& problem, void* stream);
 

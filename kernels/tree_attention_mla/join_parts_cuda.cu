@@ -71,9 +71,10 @@ __global__ void JoinParts(AttentionProblem p) {
   }
   const float all[4] = {acc[0].x, acc[0].y, acc[0].z, acc[0].w};
   for (int i = 0; i < 4; ++i) {
-    if (column + i < p.latent) {
+    const int32_t at = PartColumn(p.packed, column, i);
+    if (at < p.latent) {
       // + 0: a zero has no sign, whatever masked keys of neighbours added to it.
-      p.out[query * p.latent + column + i] = parts == 0 ? 0.0f : all[i] / sum[0] + 0.0f;
+      p.out[query * p.latent + at] = parts == 0 ? 0.0f : all[i] / sum[0] + 0.0f;
     }
   }
 }

@@ -18,12 +18,9 @@
 // never depends on other columns.
 namespace arborist::kernels::cuda {
 
-// The reference maximum of a query moves only when a score exceeds it by 2^8: p stays below 256, which bf16
-// and fp32 hold as well, and O is seldom rescaled. A function of the query's own scores.
-constexpr float kSlack = 8;
-
-template <int latent, int rope, int queries, bool tail>
+template <int latent, int rope, int queries>
 class TensorItem {
+ protected:
   using K = Keys<latent, rope>;
   using L = Layout<latent, rope, queries>;
   static constexpr int kOwnTiles = queries / 8 / kHalves;  // of 8 queries, in the first product
@@ -38,16 +35,29 @@ class TensorItem {
         lane_(thread_ % 32),
         warp_(thread_ / 32) {}
 
+  // One part: of a split, or of tails.
+  template <bool tail>
   __device__ void Run() {
-    const int steps = ListSteps();
-    if (steps == 0) {
-      return;
+    const int steps = ListSteps<tail>(item_);
+    if (steps > 0) {
+      BeginKeys(steps);
+      LoadQueries();
+      Reduce<tail>(steps);
+      StoreSums();
+      StoreParts();
     }
+  }
+
+ protected:
+  __device__ void BeginKeys(int steps) {
     slot_ = Slot(0, steps);
     for (int step = 0; step < kStages - 1; ++step) {
       LoadKeys(step, steps);
     }
-    LoadQueries();
+  }
+
+  template <bool tail>
+  __device__ void Reduce(int steps) {
     WaitCopies<kStages - 2>();
     __syncthreads();
     ClearScores();
@@ -62,27 +72,27 @@ class TensorItem {
       __syncthreads();  // the scores are there, the keys of step + 1 are, and nobody reads those of step - 1
       LoadKeys(step + kStages - 1, steps);
       // Behind the last step this multiplies what happens to lie there, and nobody looks at the product.
-      const bool moved = SoftmaxAndNextScores(step);
+      const bool moved = SoftmaxAndNextScores<tail>(step);
       const bool rescale = __syncthreads_or(moved) != 0;  // the weights are there, the scores read
       StoreScores();
-      Accumulate(step, rescale);
+      Accumulate<tail>(step, rescale);
     }
     WaitCopies<0>();
-    Finish();
   }
 
- private:
   template <typename T>
   __device__ T* At(int offset) const {
     return reinterpret_cast<T*>(memory_ + offset);
   }
 
-  __device__ int ListSteps() {
-    const StepList list = {At<int32_t>(L::kLimit), At<int32_t>(L::kSlots), At<int32_t>(L::kSteps)};
+  template <bool tail>
+  __device__ int ListSteps(const Item& item) {
+    const StepList list = {At<int32_t>(L::kLimit), At<int32_t>(L::kPart), At<int32_t>(L::kSlots),
+                           At<int32_t>(L::kSteps)};
     if constexpr (tail) {
-      return ListTails(p_, item_, list, At<int32_t>(L::kKeys));
+      return ListTails(p_, item, list, At<int32_t>(L::kKeys));
     }
-    ListSplit(p_, item_, list);
+    ListSplit(p_, item, list);
     __syncthreads();
     int32_t most = 0;
     for (int i = lane_; i < queries; i += 32) {
@@ -91,13 +101,25 @@ class TensorItem {
     return __reduce_max_sync(0xffffffffu, most) / kTileKeys;  // whole blocks
   }
 
-  // Whether a step is for all queries or for those of one row (of eight queries or more).
-  __device__ bool IsFor(int step, int query) const {
+  // The tiles of eight queries that a step is for: all, or those of one row.
+  struct Owners {
+    int first;
+    int count;
+    __device__ bool Have(int tile) const {
+      return static_cast<unsigned>(tile - first) < static_cast<unsigned>(count);
+    }
+  };
+  template <bool tail>
+  __device__ Owners OwnersOf(int step) const {
     const int32_t owner = tail ? At<int32_t>(L::kSteps)[step] / 16 : 0;
-    return owner == 0 || owner == 1 + query / p_.heads;
+    const int of_row = p_.heads / 8;
+    return owner == 0 ? Owners{0, kQueryTiles} : Owners{(owner - 1) * of_row, of_row};
   }
   // Index of a step's sixteen keys among the keys of those whom it is for.
-  __device__ int TileOf(int step) const { return tail ? At<int32_t>(L::kSteps)[step] % 16 : step; }
+  template <bool tail>
+  __device__ int TileOf(int step) const {
+    return tail ? At<int32_t>(L::kSteps)[step] % 16 : step;
+  }
 
   // Of this thread's key of a step; sixteen threads a key.
   __device__ int32_t Slot(int step, int steps) const {
@@ -131,11 +153,12 @@ class TensorItem {
 #pragma unroll
       for (int i = 0; i < kOwnTiles; ++i) {
         const int query = (half * kOwnTiles + i) * 8 + lane_ / 4;
-        const bool valid = query < item_.queries && at < K::kSteps;
-        const auto* from = reinterpret_cast<const uint32_t*>(
-            p_.query_bf16 + (item_.query + query) * K::kWidth + at * 16 + lane_ % 4 * 2);
-        query_[step][i][0] = valid ? from[0] : 0;
-        query_[step][i][1] = valid ? from[4] : 0;
+        const uint2 pair = query < item_.queries && at < K::kSteps
+                               ? reinterpret_cast<const uint2*>(
+                                     p_.query_bf16)[((item_.query + query) / 8 * K::kSteps + at) * 32 + lane_]
+                               : uint2{0, 0};
+        query_[step][i][0] = pair.x;
+        query_[step][i][1] = pair.y;
       }
     }
   }
@@ -196,6 +219,7 @@ class TensorItem {
   // Weights of a step on the ordinary units, the next step's scores on the tensor cores; the two are
   // independent and written in turns, because a warp issues in order. Four threads a query, four keys each.
   // True where the query's reference maximum moved.
+  template <bool tail>
   __device__ bool SoftmaxAndNextScores(int step) {
     constexpr int kThird = K::kQuarterSteps / 3;
     LoadScoreKeys(step + 1, 0);
@@ -205,8 +229,9 @@ class TensorItem {
     const int group = thread_ % 4;
     const float* from =
         At<float>(L::kScores) + (active ? row : 0) * kTileKeys + ScoreGroup(row % 8, group) * 4;
-    const int left =
-        IsFor(step, query) ? At<int32_t>(L::kLimit)[query] - TileOf(step) * kTileKeys - group * 4 : 0;
+    const int left = OwnersOf<tail>(step).Have(query / 8)
+                         ? At<int32_t>(L::kLimit)[query] - TileOf<tail>(step) * kTileKeys - group * 4
+                         : 0;
     float4 quarters[kQuarters];
 #pragma unroll
     for (int quarter = 0; quarter < kQuarters; ++quarter) {
@@ -260,6 +285,7 @@ class TensorItem {
   }
 
   // O^T += V^T P^T for this warp's columns.
+  template <bool tail>
   __device__ void Accumulate(int step, bool rescale) {
     if (rescale) {
 #pragma unroll
@@ -274,6 +300,7 @@ class TensorItem {
         }
       }
     }
+    const Owners owners = OwnersOf<tail>(step);
     uint32_t weight[kQueryTiles / 2][4];
     const uint32_t weights = SharedAddress(memory_ + L::kWeights) +
                              ((lane_ % 8 + lane_ / 16 * 8) * L::kWeightStride + lane_ / 8 % 2 * 8) * 2;
@@ -290,7 +317,7 @@ class TensorItem {
       LoadMatricesTransposed(values, from + m * 32);
 #pragma unroll
       for (int n = 0; n < kQueryTiles; ++n) {
-        if (tail && !IsFor(step, n * 8)) {
+        if (tail && !owners.Have(n)) {
           continue;  // all weights are zero
         }
         MultiplyAdd(out_[m][n], values, weight[n / 2][n % 2 * 2], weight[n / 2][n % 2 * 2 + 1]);
@@ -299,37 +326,65 @@ class TensorItem {
   }
 
   __device__ int64_t PartOf(int query) const {
-    const int64_t at = item_.query + query;
-    return p_.Part(at, tail ? Splits(p_.Blocks(static_cast<int32_t>(at / p_.heads))) : item_.split);
+    return p_.Part(item_.query + query, At<int32_t>(L::kPart)[query]);
   }
 
-  __device__ void Finish() {
-    const int32_t* limit = At<int32_t>(L::kLimit);
+  __device__ void StoreSums() {
     const int row = thread_ / 4;
     if (row < queries) {
       const unsigned mask = 0xffffffffu;
       sum_ += __shfl_xor_sync(mask, sum_, 1);
       sum_ += __shfl_xor_sync(mask, sum_, 2);
       const int query = row / 8 * 8 + ScoreRowQuery(row % 8);
-      if (thread_ % 4 == 0 && limit[query] > 0) {
+      if (thread_ % 4 == 0 && At<int32_t>(L::kLimit)[query] > 0) {
         reinterpret_cast<float2*>(p_.max_sum)[PartOf(query)] = {max_, sum_};
       }
     }
+  }
+
+  __device__ void StoreParts() {
+    const int32_t* limit = At<int32_t>(L::kLimit);
 #pragma unroll
     for (int n = 0; n < kQueryTiles; ++n) {
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         const int query = n * 8 + lane_ % 4 * 2 + i;
         if (limit[query] > 0) {
-          float* to = p_.acc + PartOf(query) * p_.acc_stride + warp_ * K::kColumnTiles * 16 + lane_ / 4;
-#pragma unroll
-          for (int m = 0; m < K::kColumnTiles; ++m) {
-            to[m * 16] = out_[m][n][i];
-            to[m * 16 + 8] = out_[m][n][i + 2];
-          }
+          StorePart(p_.acc + PartOf(query) * p_.acc_stride + warp_ * K::kColumnTiles * 16, n, i);
         }
       }
     }
+  }
+
+  // This lane's columns of a query, see PartColumn.
+  __device__ void StorePart(float* to, int n, int i) const {
+    const int row = lane_ / 4;
+    if constexpr (K::kPacked) {
+#pragma unroll
+      for (int m = 0; m < K::kColumnTiles; m += 2) {
+        *reinterpret_cast<float4*>(to + m * 16 + row * 4) = {out_[m][n][i], out_[m][n][i + 2],
+                                                             out_[m + 1][n][i], out_[m + 1][n][i + 2]};
+      }
+    } else {
+#pragma unroll
+      for (int m = 0; m < K::kColumnTiles; ++m) {
+        to[m * 16 + row] = out_[m][n][i];
+        to[m * 16 + 8 + row] = out_[m][n][i + 2];
+      }
+    }
+  }
+
+  // For the next part.
+  __device__ void Clear() {
+#pragma unroll
+    for (int m = 0; m < K::kColumnTiles; ++m) {
+#pragma unroll
+      for (int n = 0; n < kQueryTiles; ++n) {
+        out_[m][n][0] = out_[m][n][1] = out_[m][n][2] = out_[m][n][3] = 0;
+      }
+    }
+    max_ = -INFINITY;
+    sum_ = 0;
   }
 
   const AttentionProblem& p_;
@@ -372,9 +427,9 @@ __global__ void __launch_bounds__(kTensorThreads, blocks_per_sm) TensorAttention
     }
     __syncthreads();
     if (item.split_blocks == 0) {
-      TensorItem<latent, rope, tail_queries, true>(p, item, memory).Run();
+      TensorItem<latent, rope, tail_queries>(p, item, memory).template Run<true>();
     } else {
-      TensorItem<latent, rope, tile_queries, false>(p, item, memory).Run();
+      TensorItem<latent, rope, tile_queries>(p, item, memory).template Run<false>();
     }
     if (threadIdx.x == 0) {
       taken = next;

@@ -30,7 +30,8 @@ absl::Status Launch(AttentionProblem p, int processors, cudaStream_t stream) {
   const KernelShape shape{.grid = static_cast<unsigned>(processors * blocks_per_sm),
                           .block = kTensorThreads,
                           .shared_bytes = kShared};
-  return LaunchOverlapped("tree_attention_mla", kKernel, shape, stream, p);
+  RETURN_IF_ERROR(LaunchOverlapped("tree_attention_mla", kKernel, shape, stream, p));
+  return LaunchJoinParts(p, stream);
 }
 
 // Queries of a tile. Where all items of small tiles run at once, those, for their steps are shortest; else
@@ -65,6 +66,17 @@ absl::Status LaunchFor(const AttentionProblem& p, cudaStream_t stream) {
   RETURN_IF_ERROR(CudaStatus(cudaGetDevice(&device), "device"));
   RETURN_IF_ERROR(
       CudaStatus(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device), "device"));
+  // Where two blocks an SM take all parts of all rows at once.
+  if (latent == 128 && int64_t{p.rows} * (p.heads / 8) * p.parts <= 2 * processors) {
+    RETURN_IF_ERROR(LaunchRowAttention(p, stream));
+    return LaunchJoinParts(p, stream);
+  }
+  // Where tiles are many and their parts few.
+  constexpr int kWholeTile = 48;
+  if (latent == 512 && p.parts <= kMostTileParts && kWholeTile % p.heads == 0 &&
+      int64_t{p.rows} * p.heads >= 4096) {
+    return LaunchTileAttention(p, kWholeTile, processors, stream);
+  }
   constexpr int kManyRows = 160;
   const bool together = p.rows > kManyRows || p.heads > kFewQueries;
   switch (TileQueries(p, processors)) {

@@ -23,6 +23,11 @@ __device__ inline void WaitCopies() {
   asm volatile("cp.async.wait_group %0;\n" ::"n"(pending) : "memory");
 }
 
+// The 128 bytes there set out for the second cache.
+__device__ inline void PrefetchToL2(const void* from) {
+  asm volatile("prefetch.global.L2 [%0];\n" ::"l"(from));
+}
+
 // Four 8x8 matrices of bf16; lane i gives the address of row i % 8 of matrix i / 8.
 __device__ inline void LoadMatrices(uint32_t (&r)[4], uint32_t address) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];\n"

@@ -13,6 +13,9 @@ constexpr int kStages = 4;
 constexpr int kQuarters = 4;
 constexpr int kHalves = 2;
 constexpr int kMostTailRows = 8;
+// The reference maximum of a query moves only when a score exceeds it by 2^8: p stays below 256, which bf16
+// and fp32 hold as well, and O is seldom rescaled. A function of the query's own scores.
+constexpr float kSlack = 8;
 // Of an item: a split of 1024 keys, or eight tails that share no tile.
 constexpr int kMostSteps = SplitLength(2) * kPageRows / kTileKeys;
 
@@ -23,7 +26,8 @@ struct Keys {
   static constexpr int kStageBytes = kTileKeys * kStride * 2;
   static constexpr int kSteps = kWidth / 16;
   static constexpr int kQuarterSteps = (kSteps + kQuarters - 1) / kQuarters;
-  static constexpr int kColumnTiles = latent / 16 / 8;  // of 16 columns, a warp
+  static constexpr int kColumnTiles = latent / 16 / 8;    // of 16 columns, a warp
+  static constexpr bool kPacked = kColumnTiles % 2 == 0;  // the order of a partial result, see PartColumn
 };
 
 // Shared memory of a block, in this order.
@@ -35,7 +39,8 @@ struct Layout {
   static constexpr int kWeightStride = kTileKeys + 8;  // elements
   static constexpr int kAlpha = kWeights + queries * kWeightStride * 2;
   static constexpr int kLimit = kAlpha + queries * 4;
-  static constexpr int kSlots = kLimit + queries * 4;
+  static constexpr int kPart = kLimit + queries * 4;
+  static constexpr int kSlots = kPart + queries * 4;
   static constexpr int kSteps = kSlots + kMostSteps * kTileKeys * 4;
   static constexpr int kBytes = kSteps + kMostSteps * 4;
   static_assert(kBytes <= 99 * 1024, "what sm_120 has for a block");

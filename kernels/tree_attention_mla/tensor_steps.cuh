@@ -10,6 +10,7 @@ namespace arborist::kernels::cuda {
 // Where they are listed, in shared memory.
 struct StepList {
   int32_t* limit;  // [queries] keys that the query has here
+  int32_t* part;   // [queries] which of the query's parts this is; undefined without keys
   int32_t* slot;   // [steps, 16], -1 past the end of a tail
   int32_t*
       step;  // [steps] of a tail: index of its 16 keys + 16 * (0: for all rows; else 1 + the row's index)
@@ -29,6 +30,7 @@ __device__ inline void ListSplit(const AttentionProblem& p, const Item& item, co
       }
     }
     list.limit[thread] = limit;
+    list.part[thread] = item.split;
   }
   const int32_t first = item.split * split * kPageRows;
   const int32_t keys = min(split * kPageRows, p.blocks * kPageRows - first);
@@ -47,8 +49,10 @@ __device__ inline int ListTails(const AttentionProblem& p, const Item& item, con
   static_assert(kTailSlots > kMaxTailKeys && kTensorThreads / 32 == kMostTailRows);
   const auto thread = static_cast<int>(threadIdx.x);
   if (thread < item.tile_queries) {
-    list.limit[thread] =
-        thread < item.queries ? p.TailCount(static_cast<int32_t>((item.query + thread) / p.heads)) : 0;
+    const auto row = static_cast<int32_t>((item.query + thread) / p.heads);
+    const bool inside = thread < item.queries;
+    list.limit[thread] = inside ? p.TailCount(row) : 0;
+    list.part[thread] = inside ? Splits(p.Blocks(row)) : 0;
   }
   for (int i = thread; i < item.rows * kTailSlots; i += kTensorThreads) {
     const int32_t row = item.first_row + i / kTailSlots;

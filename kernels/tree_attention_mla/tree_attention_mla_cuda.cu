@@ -48,7 +48,9 @@ AttentionProblem Problem(const TreeAttentionMlaArgs& args) {
           .list = reinterpret_cast<int32_t*>(memory),
           .queries_per_tile = 0,
           .queries_per_tail = 0,
-          .rows_per_tail = 0};
+          .rows_per_tail = 0,
+          .packed = false,
+          .whole = false};
 }
 
 }  // namespace
@@ -64,10 +66,13 @@ absl::Status TreeAttentionMla(const TreeAttentionMlaArgs& args, StreamView strea
   if (args.query.rows == 0) {
     return absl::OkStatus();
   }
-  const AttentionProblem problem = Problem(args);
-  RETURN_IF_ERROR(HasTensorAttention(problem, args.cache_dtype)
-                      ? LaunchTensorAttention(problem, stream.cuda_stream)
-                      : LaunchGeneralAttention(problem, args.cache_dtype, stream.cuda_stream));
+  AttentionProblem problem = Problem(args);
+  const bool tensor = HasTensorAttention(problem, args.cache_dtype);
+  problem.packed = tensor && args.latent == 512;
+  if (tensor) {
+    return LaunchTensorAttention(problem, stream.cuda_stream);
+  }
+  RETURN_IF_ERROR(LaunchGeneralAttention(problem, args.cache_dtype, stream.cuda_stream));
   return LaunchJoinParts(problem, stream.cuda_stream);
 }
 
