@@ -48,6 +48,10 @@ class BudgetPolicy {
   // For a sequence that begins: as the others, without a trial.
   int Standing(const BudgetLoad& load) const;
 
+  bool trying() const { return trial_.active; }
+  int64_t trials() const { return trials_; }
+  // The nodes that promise most, plain decoding left out; 0 if no tree fits.
+  int BestTree(const BudgetLoad& load) const;
   // Expected tokens of a round of such a tree.
   double Tokens(int nodes) const { return accept_.Tokens(nodes); }
   // Expected tokens a second of all sequences, the others included, with trees of so many nodes.
@@ -90,7 +94,6 @@ class BudgetPolicy {
   Away AwayOf(int sequences) const;
   static int TreesTogether(const Away& away, const BudgetLoad& load);
   bool Fits(const BudgetLoad& load, int nodes) const;
-  int BestTree(const BudgetLoad& load) const;
   int WideTree(const BudgetLoad& load) const;
   int TrialTree(const BudgetLoad& load, int best) const;
   int Choose(const BudgetLoad& load) const;

@@ -12,6 +12,7 @@
 #include "common/projection/projection.h"
 #include "common/tensor/dtype.h"
 #include "kernels/kernel_set.h"
+#include "verifier/budget_report.h"
 #include "verifier/kv_planes.h"
 #include "verifier/model/model.h"
 #include "verifier/shadow.h"
@@ -38,6 +39,8 @@ struct VerifierOptions {
   std::chrono::microseconds spin{0};
   bool measure_costs = false;  // of steps, for AUTO's budgets: a quarter of a second at most
   ShadowOptions shadow = {};   // off unless its fraction says otherwise
+  // Called on the step thread when AUTO changes its mind, and once a second; must return soon. May be null.
+  OnBudgetReport on_budget_report = nullptr;
   // Called once, on the step thread, when the GPU cannot be used any more: all sequences have ended with this
   // status, and no more are taken. May be null.
   std::function<void(const absl::Status&)> on_device_failure = nullptr;

@@ -25,6 +25,7 @@
 #include "common/tree/token_tree.h"
 #include "common/weights/fingerprint.h"
 #include "kernels/backend.h"
+#include "verifier/budget_monitor.h"
 #include "verifier/config.h"
 #include "verifier/create_verifier.h"
 #include "verifier/fingerprint.h"
@@ -76,6 +77,7 @@ VerifierIdentity IdentityOf(const Config& config, std::string checkpoint, const 
 }
 
 absl::StatusOr<Loaded> Load(const Config& config, Device& device, ShadowOptions shadow,
+                            OnBudgetReport on_budget_report,
                             std::function<void(const absl::Status&)> on_device_failure) {
   const kernels::KernelSet& kernels = kernels::KernelsFor(device.kind(), config.numerics);
   ASSIGN_OR_RETURN(const ModelConfig shape, ReadModelConfig(config.model));
@@ -108,6 +110,7 @@ absl::StatusOr<Loaded> Load(const Config& config, Device& device, ShadowOptions 
   options.max_logits_rows = std::min(config.max_step_rows, std::max(logits_rows, config.max_tree_nodes + 1));
   options.prefill_chunk = config.prefill_chunk;
   options.cut_trees_seed = config.cut_trees_seed;
+  options.on_budget_report = std::move(on_budget_report);
   options.on_device_failure = std::move(on_device_failure);
   options.shadow = std::move(shadow);
   ModelOptions model_options;
@@ -155,6 +158,8 @@ absl::Status Serve(const Config& config, TerminationSignal& signal) {
   ServingSwitch health(kVerifierServiceName);
   DeviceFailure device_failure("verifier", health);
   MetricRegistry metrics;
+  BudgetMonitor budget_monitor(
+      metrics, [](const std::string& line) { std::fprintf(stderr, "verifier: %s\n", line.c_str()); });
   ShadowMonitor shadow_monitor(
       metrics, [](const std::string& line) { std::fprintf(stderr, "verifier: %s\n", line.c_str()); },
       config.shadow_not_serving ? [&health] { health.Fail(); } : std::function<void()>());
@@ -178,6 +183,7 @@ absl::Status Serve(const Config& config, TerminationSignal& signal) {
   shadow.on_report = [&shadow_monitor](const ShadowReport& report) { shadow_monitor.Report(report); };
   shadow.on_passed_over = [&shadow_monitor] { shadow_monitor.PassedOver(); };
   ASSIGN_OR_RETURN(loaded, Load(config, *device, std::move(shadow),
+                                [&](const BudgetReport& report) { budget_monitor.Report(report); },
                                 [&](const absl::Status& status) { device_failure.Report(status); }));
   PrintTable(config, loaded);
   std::fprintf(stderr, "verifier: %s", MemoryTable(*device).c_str());

@@ -6,6 +6,9 @@
 namespace arborist::verifier {
 namespace {
 
+constexpr int kSamplings = static_cast<int>(kSamplingKinds.size());
+constexpr std::chrono::seconds kReportInterval(1);
+
 double Seconds(SequenceBudgets::Clock::duration duration) {
   return std::chrono::duration<double>(duration).count();
 }
@@ -20,12 +23,17 @@ SequenceBudgets::SequenceBudgets(std::vector<int> bounds, int most_rows)
   }
 }
 
-int SequenceBudgets::KindOf(const Sequence& sequence) {
+SamplingKind SequenceBudgets::SamplingOf(const Sequence& sequence) {
   const float temperature = sequence.args.sampling.temperature;
-  const int sampling = temperature == 0 ? 0 : temperature <= 0.7f ? 1 : 2;
+  return temperature == 0      ? SamplingKind::kGreedy
+         : temperature <= 0.7f ? SamplingKind::kCool
+                               : SamplingKind::kHot;
+}
+
+int SequenceBudgets::KindOf(const Sequence& sequence) {
   const bool features =
       !sequence.args.projection_hash.empty() || !sequence.args.drafter_projection_hash.empty();
-  return sampling + (features ? 0 : 3);
+  return static_cast<int>(SamplingOf(sequence)) + (features ? 0 : kSamplings);
 }
 
 void SequenceBudgets::BeginCount() {
@@ -105,6 +113,28 @@ void SequenceBudgets::Decide(Clock::time_point now) {
     if (kind.seen && kind.load.sequences > 0) {
       kind.nodes = kind.policy.Decide(LoadOf(kind), kind.clock + Seconds(now - counted_));
     }
+  }
+}
+
+void SequenceBudgets::Report(Clock::time_point now, const OnBudgetReport& report) {
+  for (int i = 0; i < kKinds; ++i) {
+    Kind& kind = kinds_[i];
+    const bool drafts = kind.nodes > 0;
+    const bool trial = kind.policy.trying();
+    const bool changed = drafts != kind.reported_drafts || trial != kind.reported_trial;
+    if (!kind.seen || kind.load.sequences == 0 || (!changed && now - kind.reported < kReportInterval)) {
+      continue;
+    }
+    kind.reported = now;
+    kind.reported_drafts = drafts;
+    kind.reported_trial = trial;
+    const BudgetLoad load = LoadOf(kind);
+    const int tree = kind.policy.BestTree(load);
+    report({.features = i<kSamplings, .sampling = kSamplingKinds[i % kSamplings], .sequences = load.sequences,
+                          .nodes = kind.nodes, .trial = trial, .trials = kind.policy.trials(),
+                          .plain_rate = kind.policy.Rate(load, 0), .tree_rate = tree> 0
+                            ? kind.policy.Rate(load, tree)
+                            : 0});
   }
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "verifier/budget_policy.h"
+#include "verifier/budget_report.h"
 #include "verifier/cost_curve.h"
 #include "verifier/sequence_table.h"
 #include "verifier/step_runner.h"
@@ -33,6 +34,9 @@ class SequenceBudgets {
   void See(const Sequence& sequence, const TreeOutcome& outcome, Clock::time_point step_begin, int trees);
   // Once for all that were seen.
   void Decide(Clock::time_point now);
+  // Of each kind that the step has changed between plain decoding, trees and trials, and of all once a
+  // second.
+  void Report(Clock::time_point now, const OnBudgetReport& report);
   // A step without prompt rows, everything around it included.
   void SeeStep(int rows, int trees, Clock::time_point begin, Clock::time_point end);
 
@@ -45,19 +49,23 @@ class SequenceBudgets {
   int First(Sequence& sequence, Clock::time_point now) const;
 
  private:
-  static constexpr int kKinds = 6;
+  static constexpr int kKinds = 2 * static_cast<int>(kSamplingKinds.size());
   struct Kind {
     BudgetPolicy policy;
     BudgetLoad load;  // as counted; others' part when it is asked for
     double tokens = 0;
     int rows = 0;
-    bool seen = false;              // in this step
-    int nodes = 0;                  // decided
-    bool catching_up = false;       // some drafter, with plain decoding
-    bool here = false;              // some were counted last time
+    bool seen = false;         // in this step
+    int nodes = 0;             // decided
+    bool catching_up = false;  // some drafter, with plain decoding
+    bool here = false;         // some were counted last time
+    bool reported_drafts = false;
+    bool reported_trial = false;
+    Clock::time_point reported{};
     double clock = 0;               // seconds with some of them, until then
     Clock::time_point caught_up{};  // no drafter had to catch up with plain decoding after this
   };
+  static SamplingKind SamplingOf(const Sequence& sequence);
   static int KindOf(const Sequence& sequence);
   BudgetLoad LoadOf(const Kind& kind) const;
 

@@ -18,7 +18,11 @@ void VerifierImpl::DecideBudgets() {
   for (int i = 0; i < static_cast<int>(trees_.size()); ++i) {
     budgets_.See(*trees_[i].sequence, runner_->outcome(i), step_begin_, static_cast<int>(trees_.size()));
   }
-  budgets_.Decide(Clock::now());
+  const auto now = Clock::now();
+  budgets_.Decide(now);
+  if (options_.on_budget_report) {
+    budgets_.Report(now, options_.on_budget_report);
+  }
 }
 
 // All that a step takes belongs to its cost: the owners' next trees find the thread busy as long.
