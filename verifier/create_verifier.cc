@@ -45,6 +45,9 @@ absl::Status CheckOptions(const VerifierOptions& options, const Model& model, De
   if (options.max_queue < 1) {
     return OptionError("max_queue", options.max_queue, "at least 1: every sequence passes through it");
   }
+  if (options.deliverers < 1) {
+    return OptionError("deliverers", options.deliverers, "at least 1: the step thread");
+  }
   if (options.max_rows <= options.max_tree_nodes + 1 || options.max_rows > model.max_rows()) {
     return OptionError("max_rows", options.max_rows,
                        absl::StrCat("a value in [", options.max_tree_nodes + 2, ", ", model.max_rows(),

@@ -34,6 +34,9 @@ struct VerifierOptions {
   int max_rows = 0;             // of a step; > max_tree_nodes + 1
   int max_logits_rows = 0;      // of a step's trees; > max_tree_nodes, <= max_rows
   int prefill_chunk = 512;      // most prompt rows of a step
+  // Threads that tell the owners of a step's sequences their tokens, the step thread among them. To tell one
+  // costs it some ten microseconds, so beside a GPU telling 32 takes as long as a step.
+  int deliverers = 1;
   bool run_self_test = true;
   // How long the step thread looks for the next round before it sleeps, while there are few sequences.
   std::chrono::microseconds spin{0};

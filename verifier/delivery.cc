@@ -9,6 +9,8 @@ namespace {
 
 // Most bytes of one OnFeatures on attach.
 constexpr int64_t kFeatureChunkBytes = 128 << 10;
+// For fewer it does not pay to wake another thread.
+constexpr int64_t kTreesOfDeliverer = 3;
 
 }  // namespace
 
@@ -120,18 +122,25 @@ void VerifierImpl::DeliverStepBegin() {
   }
 }
 
-void VerifierImpl::DeliverStep() {
-  for (TreeInStep& tree : finished_trees_) {
-    if (!tree.deliver) {
-      continue;
-    }
-    const Sequence& sequence = *tree.sequence;
-    // Said first: the owner's next Tree may come while OnCommitted runs.
-    if (tree.waits) {
-      sequence.sink->OnProgress(ProgressState::kWaiting, sequence.computed);
-    }
-    sequence.sink->OnCommitted(std::move(tree.committed));
+void VerifierImpl::DeliverTree(TreeInStep& tree) {
+  if (!tree.deliver) {
+    return;
   }
+  const Sequence& sequence = *tree.sequence;
+  // Said first: the owner's next Tree may come while OnCommitted runs.
+  if (tree.waits) {
+    sequence.sink->OnProgress(ProgressState::kWaiting, sequence.computed);
+  }
+  sequence.sink->OnCommitted(std::move(tree.committed));
+}
+
+void VerifierImpl::DeliverStep() {
+  deliverers_.ParallelFor(static_cast<int64_t>(finished_trees_.size()), kTreesOfDeliverer,
+                          [this](int64_t begin, int64_t end, int) {
+                            for (int64_t i = begin; i < end; ++i) {
+                              DeliverTree(finished_trees_[static_cast<size_t>(i)]);
+                            }
+                          });
   for (const ChunkInStep& chunk : finished_chunks_) {
     if (chunk.deliver) {
       DeliverPhase(*chunk.sequence);

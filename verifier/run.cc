@@ -38,6 +38,8 @@ namespace {
 
 constexpr int64_t kPageRows = 64;
 constexpr int64_t kDefaultCacheBytes = int64_t{1} << 30;
+// A step of 32 roots takes 0.36 ms; one thread needs as long to tell 32 owners.
+constexpr int kDeliverersBesideGpu = 4;
 // Rows of trees in a step on the CPU; on a GPU all may be.
 constexpr int kLogitsRows = 256;
 
@@ -107,6 +109,7 @@ absl::StatusOr<Loaded> Load(const Config& config, Device& device, ShadowOptions 
   const int logits_rows = device.kind() == DeviceKind::kCpu ? kLogitsRows : config.max_step_rows;
   options.spin = SpinBesideDevice(config.device.kind);
   LookForMessages(options.spin);
+  options.deliverers = options.spin.count() > 0 ? kDeliverersBesideGpu : 1;  // where there are cores
   options.max_logits_rows = std::min(config.max_step_rows, std::max(logits_rows, config.max_tree_nodes + 1));
   options.prefill_chunk = config.prefill_chunk;
   options.cut_trees_seed = config.cut_trees_seed;

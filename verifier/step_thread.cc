@@ -64,7 +64,8 @@ VerifierImpl::VerifierImpl(const VerifierOptions& options, std::unique_ptr<Model
       projection_hidden_(projection_.has_value() ? projection_->hidden() : 0),
       cache_(std::move(planes), options.max_logits_rows, ThreadsOf(device.stream())),
       budgets_(StepSizes(CapacityOf(options)).BoundsOfTreesAlone(), options.max_logits_rows),
-      table_(options.max_queue) {
+      table_(options.max_queue),
+      deliverers_(options.deliverers) {
   const auto sequences = static_cast<size_t>(options.max_sequences);
   for (auto* list : {&announced_, &with_features_, &waiting_trees_, &waiting_prompts_}) {
     list->reserve(sequences + static_cast<size_t>(options.max_queue));

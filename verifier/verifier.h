@@ -61,8 +61,9 @@ struct Committed {
 
 enum class ProgressState { kQueued, kPrefill, kWaiting, kVerify };
 
-// Receives what happens to one sequence, on the verifier's step thread: implementations copy and return,
-// never block. After OnClosed nothing more is called. Outlives the sequence.
+// Receives what happens to one sequence, one call after the other, on the verifier's step thread or one that
+// it waits for: implementations copy and return, never block. After OnClosed nothing more is called. Outlives
+// the sequence.
 class SequenceSink {
  public:
   virtual ~SequenceSink() = default;

@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "common/device/device.h"
 #include "common/threads/spin_wait.h"
+#include "common/threads/thread_pool.h"
 #include "kernels/kernel_set.h"
 #include "verifier/create_verifier.h"
 #include "verifier/feature_projection.h"
@@ -113,6 +114,7 @@ class VerifierImpl final : public Verifier {
   void DeliverFeatureChunk(Sequence& sequence);
   void DeliverStepBegin();
   void DeliverStep();
+  static void DeliverTree(TreeInStep& tree);
   void CloseAll();
 
   const VerifierOptions options_;
@@ -136,6 +138,7 @@ class VerifierImpl final : public Verifier {
   uint64_t next_ticket_ = 1;    // guarded by mutex_
   uint64_t cuts_ = 0;           // guarded by mutex_
   std::thread thread_;
+  ThreadPool deliverers_;
 
   std::atomic<uint64_t> calls_{0};  // that woke, or would have woken, the step thread
   std::atomic<bool> busy_{false};

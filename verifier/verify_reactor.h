@@ -67,7 +67,7 @@ class VerifyReactor final : public grpc::ServerBidiReactor<v1::VerifyRequest, v1
   void Join(v1::VerifyResponse response);
   void SendJoined();
   std::atomic<bool> joins_{false};
-  // The step thread's.
+  // Of the calls of SequenceSink.
   std::optional<v1::VerifyResponse> joined_;
   std::chrono::steady_clock::time_point sent_at_;
 

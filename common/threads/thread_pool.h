@@ -24,7 +24,7 @@ class ThreadPool {
 
   // Calls body(begin, end, worker) for disjoint ranges that cover [0, count); returns when all are done.
   // Ranges hold at least `grain` indices (>= 1), so small loops run on the caller alone. `body` must not
-  // throw, allocate or re-enter.
+  // throw or re-enter.
   template <typename Body>
   void ParallelFor(int64_t count, int64_t grain, const Body& body) {
     Run(
