@@ -9,30 +9,44 @@
 namespace arborist::verifier {
 namespace {
 
-// A root alone, small trees, then the trees of 8, 16, 32, 64 and 128 nodes with their root; above that, what
-// a tile of rows costs is small beside the step.
+// A root alone, small trees, then the trees of 8, 16, 32, 64 and 128 nodes with their root. Above that, sizes
+// of steps with prompt rows double: they come with any number of tree rows, so each is there many times.
 constexpr int kSmallBounds[] = {1, 2, 4, 9, 17, 33, 65, 129, 256};
-constexpr int kLargeStride = 256;
+constexpr int kLargeBound = 512;
+// Those of trees alone are closer: 16 trees of 8 nodes are 144 rows, of 16 nodes 272.
+constexpr int kTreeBounds[] = {192, 320, 384, 448};
+constexpr int kTreeStride = 256;
+
+std::vector<int> UpTo(int most, const std::set<int>& bounds) {
+  std::vector<int> kept;
+  std::copy_if(bounds.begin(), bounds.end(), std::back_inserter(kept),
+               [&](int bound) { return bound >= 1 && bound <= most; });
+  return kept;
+}
 
 }  // namespace
 
 StepSizes::StepSizes(const StepCapacity& capacity) : capacity_(capacity) {
   std::set<int> bounds(std::begin(kSmallBounds), std::end(kSmallBounds));
-  for (int rows = 2 * kLargeStride; rows < capacity.max_rows; rows += kLargeStride) {
+  for (int rows = kLargeBound; rows < capacity.max_rows; rows *= 2) {
     bounds.insert(rows);
   }
-  bounds.insert(capacity.max_logits_rows);
-  bounds.insert(capacity.max_rows);
-  std::copy_if(bounds.begin(), bounds.end(), std::back_inserter(bounds_),
-               [&](int bound) { return bound >= 1 && bound <= capacity.max_rows; });
+  bounds.insert({capacity.max_logits_rows, capacity.max_rows});
+  bounds_ = UpTo(capacity.max_rows, bounds);
+  bounds.insert(std::begin(kTreeBounds), std::end(kTreeBounds));
+  for (int rows = kLargeBound; rows < capacity.max_logits_rows; rows += kTreeStride) {
+    bounds.insert(rows);
+  }
+  tree_bounds_ = UpTo(capacity.max_logits_rows, bounds);
 }
 
 StepSize StepSizes::For(int rows, int logits_rows) const {
   Check(rows >= 1 && rows <= capacity_.max_rows && logits_rows <= capacity_.max_logits_rows,
         "a step within the capacity");
-  const int row_bound = *std::lower_bound(bounds_.begin(), bounds_.end(), rows);
+  const std::vector<int>& bounds = logits_rows == rows ? tree_bounds_ : bounds_;
+  const int row_bound = *std::lower_bound(bounds.begin(), bounds.end(), rows);
   const int logits_bound =
-      logits_rows == 0 ? 0 : *std::lower_bound(bounds_.begin(), bounds_.end(), logits_rows);
+      logits_rows == 0 ? 0 : *std::lower_bound(bounds.begin(), bounds.end(), logits_rows);
   return {.rows = row_bound,
           .logits_rows = logits_bound,
           .sequences = std::min(row_bound, capacity_.max_sequences),
@@ -40,12 +54,7 @@ StepSize StepSizes::For(int rows, int logits_rows) const {
           .pages_per_sequence = capacity_.max_pages_per_sequence};
 }
 
-std::vector<int> StepSizes::BoundsOfTreesAlone() const {
-  std::vector<int> bounds;
-  std::copy_if(bounds_.begin(), bounds_.end(), std::back_inserter(bounds),
-               [&](int bound) { return bound <= capacity_.max_logits_rows; });
-  return bounds;
-}
+std::vector<int> StepSizes::BoundsOfTreesAlone() const { return tree_bounds_; }
 
 std::vector<StepSize> StepSizes::OfTreesAlone() const {
   std::vector<StepSize> sizes;

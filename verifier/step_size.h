@@ -39,7 +39,8 @@ class StepSizes {
 
  private:
   StepCapacity capacity_;
-  std::vector<int> bounds_;
+  std::vector<int> bounds_;       // of steps with prompt rows
+  std::vector<int> tree_bounds_;  // of steps of trees alone: all of those, and more
 };
 
 }  // namespace arborist::verifier

@@ -27,6 +27,16 @@ TEST(StepSizesTest, RowsGoUpToTheNextOfFewSizes) {
   EXPECT_EQ(rows(513), 700);
 }
 
+TEST(StepSizesTest, StepsOfTreesAloneComeInFinerSizes) {
+  const StepSizes sizes({.max_rows = 2080, .max_logits_rows = 2080, .max_sequences = 32});
+  EXPECT_EQ(sizes.For(144, 144).rows, 192);
+  EXPECT_EQ(sizes.For(144, 144).logits_rows, 192);
+  EXPECT_EQ(sizes.For(272, 272).rows, 320);
+  EXPECT_EQ(sizes.For(272, 271).rows, 512);
+  EXPECT_EQ(sizes.For(272, 271).logits_rows, 512);
+  EXPECT_EQ(sizes.For(1040, 1040).rows, 1280);
+}
+
 TEST(StepSizesTest, SequencesAndTreesAreAtMostTheRows) {
   const StepSizes sizes(kCapacity);
   EXPECT_EQ(sizes.For(3, 2),
@@ -41,7 +51,7 @@ TEST(StepSizesTest, StepsOfTreesAloneHaveTheSizesThatAreRecordedAtTheStart) {
   for (int rows = 1; rows <= kCapacity.max_logits_rows; ++rows) {
     EXPECT_THAT(recorded, ::testing::Contains(sizes.For(rows, rows))) << rows << " rows";
   }
-  EXPECT_EQ(recorded.size(), 10u);
+  EXPECT_EQ(recorded.size(), 11u);
 }
 
 TEST(StepInputTest, PaddingBehindTheBatchIsHarmless) {
