@@ -11,7 +11,7 @@ namespace arborist::kernels::cuda {
 // A block's candidates in shared memory, unordered: every key pushed that may still be among the k best.
 inline constexpr int kBufferThreads = 256;
 inline constexpr int kBufferWarps = kBufferThreads / 32;
-// Pushes that always fit while at most kBufferKept stand here: more than one warp has in its tile.
+// Pushes that always fit while at most kBufferKept stand here.
 inline constexpr int kBufferPush = 2048;
 inline constexpr int kBufferKept = 384;
 inline constexpr unsigned kAllLanes = 0xffffffffu;
@@ -24,37 +24,9 @@ struct CandidateBuffer {
   uint32_t bound;
   int32_t warp_count[2][kBufferWarps];
   int32_t digit_count[2][2 * kBufferWarps];
-  float warp_value[kBufferWarps];
 
   static constexpr int kCapacity = kBufferKept + kBufferPush;
 };
-
-// Appends the lanes' keys whose bits of `has` are set. All lanes of a warp call it, any warp at any time
-// between two barriers.
-template <int kKeys>
-__device__ inline void Append(CandidateBuffer& buffer, unsigned has, const uint64_t (&key)[kKeys]) {
-  const auto lane = threadIdx.x % 32;
-  unsigned lanes[kKeys];
-  int32_t all = 0;
-#pragma unroll
-  for (int i = 0; i < kKeys; ++i) {
-    lanes[i] = __ballot_sync(kAllLanes, (has >> i & 1u) != 0);
-    all += __popc(lanes[i]);
-  }
-  int32_t at = 0;
-  if (lane == 0) {
-    at = atomicAdd(&buffer.count, all);
-  }
-  at = __shfl_sync(kAllLanes, at, 0);
-#pragma unroll
-  for (int i = 0; i < kKeys; ++i) {
-    const int32_t own = at + __popc(lanes[i] & ((1u << lane) - 1));
-    if ((has >> i & 1u) != 0 && own < CandidateBuffer::kCapacity) {
-      buffer.key[own] = key[i];
-    }
-    at += __popc(lanes[i]);
-  }
-}
 
 // The sum over the block; `parity` alternates between calls that follow each other.
 __device__ inline int32_t BlockSum(CandidateBuffer& buffer, int32_t value, int parity) {

@@ -9,8 +9,8 @@
 
 namespace arborist::kernels::cuda {
 
-// Candidates of a row without noise. While it is read, nothing is kept but the largest of each lane's 32 ids;
-// when all of it has been read, these say which few lanes can hold candidates, and those are read again.
+// The candidates of a row. While it is read, nothing is kept but the largest of each lane's 32 ids; when all
+// of it has been read, these say which few lanes can hold candidates, and those are read again.
 
 // The upper half of -FLT_MAX's order key: lanes beyond the vocabulary stay below.
 inline constexpr uint32_t kLeastHalf = 0x0080;
@@ -75,13 +75,10 @@ class LaneStep {
     id_ = first + step * kStepIds + lane % 32 * 8;
     logits.LoadEight(first, id_, value_);
   }
-  // Appends what reaches `least`, an order key. Any thread at any time between two barriers.
-  __device__ void Append(uint32_t least, CandidateBuffer& buffer) const {
-    unsigned has = 0;
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      has |= OrderKey(value_[i]) >= least ? 1u << i : 0;
-    }
+  // Appends what reaches `least`. Any thread at any time between two barriers; once.
+  template <typename RowWork>
+  __device__ void Append(const RowWork& work, float least, CandidateBuffer& buffer) {
+    const unsigned has = work.Reaching(id_, least, value_);
     if (has == 0) {
       return;
     }
@@ -102,30 +99,32 @@ class LaneStep {
   float value_[8];
 };
 
+// The upper half that a lane's largest has if one of its ids reaches `least`.
+__device__ inline uint32_t HalfOf(float least) { return OrderKey(least) >> 16; }
+
 // For rows in which so many ids tie that they do not fit: two tiles after the other, and the threshold rises
 // in between.
-template <typename Element>
-__device__ __noinline__ int32_t CandidatesCarefully(const LogitsRow<Element>& logits,
-                                                    const LaneMaxima& maxima, int32_t k, KeyBits bits,
-                                                    uint32_t bound, CandidateBuffer& buffer) {
+template <typename Element, typename RowWork>
+__device__ __noinline__ int32_t CandidatesCarefully(const LogitsRow<Element>& logits, const RowWork& work,
+                                                    const LaneMaxima& maxima, int32_t k, float least,
+                                                    CandidateBuffer& buffer) {
   constexpr int32_t kLanes = kBufferThreads / kTileSteps;
   static_assert(kLanes * 8 * kTileSteps <= kBufferPush);
   if (threadIdx.x == 0) {
     buffer.count = 0;
   }
   __syncthreads();
-  uint32_t least = bound << 16;
   int32_t held = 0;
   for (int32_t first = 0; first < maxima.lanes; first += kLanes) {
     const int32_t lane = first + static_cast<int32_t>(threadIdx.x) / kTileSteps;
-    if (lane < maxima.lanes && (uint32_t{maxima.half[lane]} << 16 | 0xffffu) >= least) {
-      LaneStep(logits, lane, static_cast<int32_t>(threadIdx.x) % kTileSteps).Append(least, buffer);
+    if (lane < maxima.lanes && maxima.half[lane] >= HalfOf(least)) {
+      LaneStep(logits, lane, static_cast<int32_t>(threadIdx.x) % kTileSteps).Append(work, least, buffer);
     }
     __syncthreads();
     held = buffer.count;
     __syncthreads();
     if (held > kBufferKept) {
-      least = OrderKey(Reduce(buffer, held, k, bits));
+      least = Reduce(buffer, held, k, RowWork::kBits);
       held = buffer.count;
     }
   }
@@ -133,11 +132,13 @@ __device__ __noinline__ int32_t CandidatesCarefully(const LogitsRow<Element>& lo
 }
 
 // Brings the row's k best into the buffer, and perhaps some more; returns how many. All threads call it.
-template <typename Element>
-__device__ __noinline__ int32_t CandidatesOfMaxima(const LogitsRow<Element>& logits, const LaneMaxima& maxima,
-                                                   int32_t k, KeyBits bits, CandidateBuffer& buffer) {
-  const uint32_t bound = ThresholdOfMaxima(maxima, k, buffer);
-  // The lanes that reach it.
+template <typename Element, typename RowWork>
+__device__ __noinline__ int32_t CandidatesOfMaxima(const LogitsRow<Element>& logits, const RowWork& work,
+                                                   const LaneMaxima& maxima, int32_t k,
+                                                   CandidateBuffer& buffer) {
+  const float least = work.Least(ThresholdOfMaxima(maxima, k, buffer));
+  const uint32_t bound = HalfOf(least);
+  // The lanes that may reach it.
   auto* const listed = reinterpret_cast<uint16_t*>(buffer.kept);
   constexpr auto kListed = static_cast<int32_t>(sizeof(buffer.kept) / sizeof(uint16_t));
   const auto* eight = reinterpret_cast<const uint4*>(maxima.half);
@@ -161,12 +162,12 @@ __device__ __noinline__ int32_t CandidatesOfMaxima(const LogitsRow<Element>& log
   if (count <= kListed) {
     const int32_t steps = kTileSteps * count;
     for (auto i = static_cast<int32_t>(threadIdx.x); i < steps; i += 2 * kBufferThreads) {
-      const LaneStep one(logits, listed[i / kTileSteps], i % kTileSteps);
+      LaneStep one(logits, listed[i / kTileSteps], i % kTileSteps);
       const int32_t j = min(i + kBufferThreads, steps - 1);
-      const LaneStep other(logits, listed[j / kTileSteps], j % kTileSteps);  // both are under way at once
-      one.Append(bound << 16, buffer);
+      LaneStep other(logits, listed[j / kTileSteps], j % kTileSteps);  // both are under way at once
+      one.Append(work, least, buffer);
       if (i + kBufferThreads < steps) {
-        other.Append(bound << 16, buffer);
+        other.Append(work, least, buffer);
       }
     }
     __syncthreads();
@@ -175,7 +176,7 @@ __device__ __noinline__ int32_t CandidatesOfMaxima(const LogitsRow<Element>& log
     }
   }
   __syncthreads();
-  return CandidatesCarefully(logits, maxima, k, bits, bound, buffer);
+  return CandidatesCarefully(logits, work, maxima, k, least, buffer);
 }
 
 }  // namespace arborist::kernels::cuda

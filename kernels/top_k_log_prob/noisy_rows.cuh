@@ -40,23 +40,17 @@ class NoisyRow {
         key1_(static_cast<uint32_t>(params.seed >> 32)),
         vocabulary_(vocabulary) {}
 
-  __device__ float Sample(const Tile& tile, int32_t first) const {
-    Step step;
-    const float largest = Work(tile, 0, first, step);
-    // The lane's best x is at least this: its upper bound holds the margin once, and |y| <= |x| + 24.
-    const float least = largest - 2 * kMargin - 2 * kRelativeMargin * (fabsf(largest) + 24.0f);
-    return temperature_ < kLeastTemperature ? MinusInfinity() : least;
-  }
+  // The launch before has looked at all logits.
+  __device__ void Probe(const Tile& /*tile*/, int32_t /*first*/, float* /*probe*/) const {}
 
-  __device__ void Take(const Tile& tile, int32_t first, float threshold, CandidateBuffer& buffer,
-                       TopKTileSum* sum) const {
+  // As of rows without noise; the lane's largest is one that no x of its ids exceeds.
+  __device__ void Take(const Tile& tile, int32_t first, TopKTileSum* sum, uint16_t* largest_half) const {
     ExpSum own = {-FLT_MAX, 0.0f};
-    const float near = threshold - kMargin;
-    const bool all_exactly = temperature_ < kLeastTemperature;
 #pragma unroll 1
     for (int s = 0; s < kTileSteps; ++s) {
       Step step;
-      const float largest = Work(tile, s, first, step);
+      tile.SelectStep(s, step.logit);
+      const float largest = Work(StepId(first, s), step);
       const float max = fmaxf(own.max, largest);
       float added = own.sum * FastExp2((own.max - max) * scale_);
 #pragma unroll
@@ -64,27 +58,47 @@ class NoisyRow {
         added += FastExp2((step.x[i] - max) * scale_);
       }
       own = {max, added};
-      if (__any_sync(kAllLanes, largest >= near || all_exactly)) {
-        unsigned may_reach = 0;
-#pragma unroll
-        for (int i = 0; i < 8; ++i) {
-          may_reach |= step.upper[i] >= near || all_exactly ? 1u << i : 0;
-        }
-        const int32_t id = StepId(first, s);
-        while (__any_sync(kAllLanes, may_reach != 0)) {
-          const int i = may_reach != 0 ? __ffs(static_cast<int>(may_reach)) - 1 : 0;
-          const float x = NoisyValue(SelectOf(step.logit, i), max_, temperature_, SelectOf(step.word, i));
-          const bool has = may_reach != 0 && x >= threshold && id + i < vocabulary_;
-          Append(buffer, has ? 1u : 0u, {RankKey(x, id + i)});
-          may_reach &= may_reach - 1;
-        }
-      }
     }
+    largest_half[threadIdx.x % 32] = static_cast<uint16_t>(OrderKey(own.max + kMargin) >> 16);
     const float max = MaxOfWarp(own.max);
     const float all = SumOfWarp(own.sum * FastExp2((own.max - max) * scale_));
     if (threadIdx.x % 32 == 0) {
       *sum = {max, all};
     }
+  }
+
+  // The best x of a lane with this half is at least this: the margin was added twice, and |y| <= |x| + 24.
+  __device__ float Least(uint32_t half) const {
+    const float largest = FloatOfKey(half << 16);
+    const float least = largest - 3 * kMargin - 2 * kRelativeMargin * (fabsf(largest) + 24.0f);
+    return AllExactly() ? MinusInfinity() : least;
+  }
+
+  // Turns logits into x, where they may reach `least`; bits of those that do.
+  __device__ unsigned Reaching(int32_t id, float least, float (&x)[8]) const {
+    Step step;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      step.logit[i] = x[i];
+    }
+    Work(id, step);
+    unsigned may_reach = 0;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      may_reach |= (step.upper[i] >= least - kMargin || AllExactly()) && id + i < vocabulary_ ? 1u << i : 0;
+    }
+    unsigned has = 0;
+#pragma unroll 1
+    for (; may_reach != 0; may_reach &= may_reach - 1) {
+      const int i = __ffs(static_cast<int>(may_reach)) - 1;
+      const float exact = NoisyValue(SelectOf(step.logit, i), max_, temperature_, SelectOf(step.word, i));
+      has |= exact >= least ? 1u << i : 0;
+#pragma unroll
+      for (int j = 0; j < 8; ++j) {
+        x[j] = i == j ? exact : x[j];
+      }
+    }
+    return has;
   }
 
  private:
@@ -94,6 +108,8 @@ class NoisyRow {
   // Below, a reciprocal will not do: every id is worked out exactly.
   static constexpr float kLeastTemperature = 1e-30f;
 
+  __device__ bool AllExactly() const { return temperature_ < kLeastTemperature; }
+
   struct Step {
     float logit[8];
     uint32_t word[8];
@@ -101,13 +117,12 @@ class NoisyRow {
     float upper[8];  // what the exact x does not exceed by more than kMargin
   };
 
-  // Returns the largest upper bound of the lane's.
-  __device__ float Work(const Tile& tile, int s, int32_t first, Step& step) const {
-    tile.SelectStep(s, step.logit);
-    const auto id = static_cast<uint32_t>(StepId(first, s));
+  // The near x of eight ids from their logits. Returns the largest upper bound.
+  __device__ float Work(int32_t id, Step& step) const {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      uint32_t word[4] = {id / 4 + static_cast<uint32_t>(half), position_, sample_index_, 0};
+      uint32_t word[4] = {static_cast<uint32_t>(id) / 4 + static_cast<uint32_t>(half), position_,
+                          sample_index_, 0};
       PhiloxInline(word, key0_, key1_);
 #pragma unroll
       for (int i = 0; i < 4; ++i) {

@@ -32,8 +32,24 @@ inline constexpr float kLargeProduct = 0x1p100f;
 template <typename Tile, typename Element>
 class PlainRow {
  public:
+  // Which bits of a key the search for a threshold needs.
+  static constexpr KeyBits kBits = sizeof(Element) == 2 ? KeyBits::kUpper : KeyBits::kAll;
+
   __device__ PlainRow(const TopKParams& params, const LogitsRow<Element>& logits)
       : scale_(params.beta * kLog2OfE), logits_(logits) {}
+
+  // What an id of a lane whose largest has this upper half of its order key reaches at least.
+  __device__ float Least(uint32_t half) const { return FloatOfKey(half << 16); }
+
+  // Turns the logits of eight ids into x; bits of those that reach `least`.
+  __device__ unsigned Reaching(int32_t /*id*/, float least, float (&x)[8]) const {
+    unsigned has = 0;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      has |= x[i] >= least ? 1u << i : 0;
+    }
+    return has;
+  }
 
   // NaN in *probe when an id is -infinity. NaN and +infinity make the tile's sum NaN.
   __device__ void Probe(const Tile& tile, int32_t first, float* probe) const {
@@ -45,9 +61,9 @@ class PlainRow {
   }
 
   // Adds the exponentials, and writes the upper half of the order key of each lane's largest value.
-  __device__ void Take(const Tile& tile, TopKTileSum* sum, uint16_t* largest) const {
+  __device__ void Take(const Tile& tile, int32_t /*first*/, TopKTileSum* sum, uint16_t* largest_half) const {
     const uint32_t key = OrderKey(tile.Max());
-    largest[threadIdx.x % 32] = static_cast<uint16_t>(key >> 16);
+    largest_half[threadIdx.x % 32] = static_cast<uint16_t>(key >> 16);
     WriteSum(tile, FloatOfKey(__reduce_max_sync(kAllLanes, key)), sum);
   }
 

@@ -8,12 +8,11 @@
 #include "common/device/cuda_status.h"
 #include "kernels/kernel_overlap/kernel_overlap.cuh"
 #include "kernels/top_k_log_prob/candidate_buffer.cuh"
+#include "kernels/top_k_log_prob/finish_row.cuh"
 #include "kernels/top_k_log_prob/lane_maxima.cuh"
 #include "kernels/top_k_log_prob/logits_tile.cuh"
-#include "kernels/top_k_log_prob/merge_parts.cuh"
 #include "kernels/top_k_log_prob/noisy_rows.cuh"
 #include "kernels/top_k_log_prob/plain_rows.cuh"
-#include "kernels/top_k_log_prob/select_part.cuh"
 #include "kernels/top_k_log_prob/top_k_log_prob.h"
 #include "kernels/top_k_log_prob/top_k_log_prob_cuda.h"
 
@@ -63,25 +62,66 @@ __device__ RowOutput OutputOf(const Launch& launch, const Row& row, int64_t at) 
           row.params.temperature > 0};
 }
 
-// A row without noise whose tiles have all been read.
-template <typename Element>
-__device__ void FinishPlain(const Launch& launch, const Row& row, int64_t at, const uint16_t* maxima,
-                            bool finite, CandidateBuffer& buffer, FinishMemory& memory) {
+// What a block goes through of a row.
+struct Part {
+  int32_t begin;
+  int32_t end;  // begin + a multiple of kTopKRound; may lie beyond the vocabulary
+};
+
+constexpr auto kTileIds = static_cast<int32_t>(kTopKTile);
+constexpr auto kRoundIds = static_cast<int32_t>(kTopKRound);
+static_assert(kTopKRound == kBufferWarps * kTopKTile);
+
+__device__ int32_t WarpOffset() { return static_cast<int32_t>(threadIdx.x / 32) * kTileIds; }
+
+__device__ Part PartOf(const Launch& launch) {
+  const auto begin = static_cast<int32_t>(blockIdx.y) * launch.part_ids;
+  return {begin, begin + launch.part_ids};
+}
+
+// Where the largest values of the row's lanes are kept: in the block's own memory if the row is one part.
+__device__ uint16_t* MaximaOf(const Launch& launch, int64_t at) {
+  extern __shared__ uint4 own_maxima[];
+  return launch.parts == 1 ? reinterpret_cast<uint16_t*>(own_maxima) : launch.maxima + at * launch.tiles * 32;
+}
+
+// Goes through the block's part: the sum and the lanes' largest of each tile. `next` holds this warp's first.
+// *probe becomes NaN where a logit is not finite, if the row's work includes that.
+template <typename Tile, typename Element, typename RowWork>
+__device__ void ReadPart(const Launch& launch, const LogitsRow<Element>& logits, int64_t at,
+                         const RowWork& work, Tile& next, float* probe) {
+  constexpr bool kAhead = sizeof(Tile) <= 64;  // of fp32 there is no room for two
+  const Part part = PartOf(launch);
+  const int32_t end = min(part.end, logits.vocabulary);
+  uint16_t* const maxima = MaximaOf(launch, at);
+  for (int32_t first = part.begin + WarpOffset(); first < end; first += kRoundIds) {
+    const Tile tile = next;
+    if (kAhead && first + kRoundIds < end) {
+      next.Load(logits, first + kRoundIds);
+    }
+    work.Probe(tile, first, probe);
+    const int32_t index = first / kTileIds;
+    work.Take(tile, first, launch.sums + at * launch.tiles + index, maxima + index * 32);
+    if (!kAhead && first + kRoundIds < end) {
+      next.Load(logits, first + kRoundIds);
+    }
+  }
+}
+
+// All parts of the row have been read.
+template <typename Element, typename RowWork>
+__device__ void FinishRow(const Launch& launch, const Row& row, int64_t at, const RowWork& work, bool finite,
+                          CandidateBuffer& buffer, FinishMemory& memory) {
   const RowOutput output = OutputOf(launch, row, at);
   const TileSums sums(output);
   if (__syncthreads_and(finite && sums.Finite()) == 0) {
     WriteBrokenRow(output);
     return;
   }
-  constexpr KeyBits kBits = sizeof(Element) == 2 ? KeyBits::kUpper : KeyBits::kAll;
   const LogitsRow<Element> logits(launch.args.logits, at);
-  const int32_t held = CandidatesOfMaxima(logits, {maxima, launch.tiles * 32}, row.k, kBits, buffer);
+  const LaneMaxima maxima = {MaximaOf(launch, at), launch.tiles * 32};
+  const int32_t held = CandidatesOfMaxima(logits, work, maxima, row.k, buffer);
   WriteRow(buffer, held, sums, output, memory);
-}
-
-__device__ Part PartOf(const Launch& launch) {
-  const auto begin = static_cast<int32_t>(blockIdx.y) * launch.part_ids;
-  return {begin, begin + launch.part_ids};
 }
 
 // The part's largest logit, and NaN in *probe where one is not finite. `tile` holds this warp's first.
@@ -110,23 +150,20 @@ __device__ float MaxOfPart(const LogitsRow<Element>& logits, Part part, Tile& ti
   return FloatOfKey(max_key);
 }
 
-// Block (row, part): the sums and lanes' largest logits of rows without noise, and their candidates where a
-// row is one part; the largest logits of the rows with noise, which the next launch needs.
+// Block (row, part): rows without noise, to their end where a row is one part; the largest logits of the rows
+// with noise, which the next launch needs.
 template <typename Tile, typename Element>
-__global__ void __launch_bounds__(kThreads, sizeof(Tile) <= 64 ? 4 : 3) SelectPlain(Launch launch) {
+__global__ void __launch_bounds__(kThreads, sizeof(Tile) <= 64 ? 4 : 3) ReadRows(Launch launch) {
   __shared__ CandidateBuffer buffer;
   __shared__ FinishMemory memory;
-  extern __shared__ uint4 own_maxima[];  // of a row that is one part
   WaitForKernelBefore();
   LetNextKernelStart();  // from here on all inputs are there: the next launches read them before they wait
   const int64_t at = blockIdx.x;
   const Part part = PartOf(launch);
   const LogitsRow<Element> logits(launch.args.logits, at);
-  const int32_t end = min(part.end, logits.vocabulary);
-  int32_t first = part.begin + WarpOffset();
-  Tile next;
-  if (first < end) {
-    next.Load(logits, first);  // under way while the row's parameters are read
+  Tile first;
+  if (part.begin + WarpOffset() < logits.vocabulary) {
+    first.Load(logits, part.begin + WarpOffset());  // under way while the row's parameters are read
   }
   const Row row = RowOf(launch, blockIdx.x);
   if (row.k == 0) {
@@ -135,36 +172,21 @@ __global__ void __launch_bounds__(kThreads, sizeof(Tile) <= 64 ? 4 : 3) SelectPl
   TopKPartResult* const result = launch.results + at * launch.parts + blockIdx.y;
   float probe = 0;
   if (row.params.temperature > 0) {
-    const float max = MaxOfPart(logits, part, next, &probe);
+    const float max = MaxOfPart(logits, part, first, &probe);
     const bool finite = __syncthreads_and(probe == 0.0f) != 0;
     if (threadIdx.x == 0) {
-      result->logit_max = max;
-      result->finite = finite ? 1 : 0;
+      *result = {max, finite ? 1 : 0};
       if (blockIdx.y == 0) {
         launch.parts_done[at] = 0;
       }
     }
     return;
   }
-  constexpr bool kAhead = sizeof(Tile) <= 64;  // of fp32 there is no room for two
-  uint16_t* const maxima =
-      launch.parts == 1 ? reinterpret_cast<uint16_t*>(own_maxima) : launch.maxima + at * launch.tiles * 32;
   const PlainRow<Tile, Element> work(row.params, logits);
-  for (; first < end; first += kRoundIds) {
-    const Tile tile = next;
-    if (kAhead && first + kRoundIds < end) {
-      next.Load(logits, first + kRoundIds);
-    }
-    work.Probe(tile, first, &probe);
-    const int32_t index = first / kTileIds;
-    work.Take(tile, launch.sums + at * launch.tiles + index, maxima + index * 32);
-    if (!kAhead && first + kRoundIds < end) {
-      next.Load(logits, first + kRoundIds);
-    }
-  }
+  ReadPart(launch, logits, at, work, first, &probe);
   const bool finite = __syncthreads_and(probe == 0.0f) != 0;
   if (launch.parts == 1) {
-    FinishPlain<Element>(launch, row, at, maxima, finite, buffer, memory);
+    FinishRow<Element>(launch, row, at, work, finite, buffer, memory);
   } else if (threadIdx.x == 0) {
     result->finite = finite ? 1 : 0;
   }
@@ -179,24 +201,11 @@ __device__ float MaxOfParts(const TopKPartResult* results, int32_t parts) {
   return MaxOfWarp(max);
 }
 
-// A row with noise whose parts have all handed on their candidates.
-__device__ void FinishNoisy(const Launch& launch, const Row& row, int64_t at, CandidateBuffer& buffer,
-                            FinishMemory& memory) {
-  __shared__ int32_t candidates[kMaxParts];
-  const TopKPartResult* results = launch.results + at * launch.parts;
-  const RowOutput output = OutputOf(launch, row, at);
-  const TileSums sums(output);
-  bool finite = sums.Finite();
-  if (static_cast<int32_t>(threadIdx.x) < launch.parts) {
-    candidates[threadIdx.x] = results[threadIdx.x].candidates;
-    finite &= results[threadIdx.x].finite != 0;
-  }
-  if (__syncthreads_and(finite) == 0) {
-    WriteBrokenRow(output);
-    return;
-  }
-  const int32_t held = MergeCandidates(results, candidates, launch.parts, row.k, KeyBits::kAll, buffer);
-  WriteRow(buffer, held, sums, output, memory);
+// Of this thread's share: whether the launch before found the row's parts finite.
+__device__ bool PartsFinite(const TopKPartResult* results, int32_t parts) {
+  static_assert(kMaxRounds <= kThreads);
+  const auto part = static_cast<int32_t>(threadIdx.x);
+  return part >= parts || results[part].finite != 0;
 }
 
 // In all threads: whether all parts of the row have come here, and then what they wrote can be read.
@@ -221,29 +230,17 @@ __device__ void NoisyPart(const Launch& launch, const Row& row, int64_t at, Cand
   if (part.begin + WarpOffset() < logits.vocabulary) {
     first.Load(logits, part.begin + WarpOffset());
   }
-  TopKPartResult* const results = launch.results + at * launch.parts;
+  const TopKPartResult* results = launch.results + at * launch.parts;
   const NoisyRow<Tile> work(row.params, row.position, MaxOfParts(results, launch.parts), logits.vocabulary);
-  const int32_t held = SelectPart(logits, work, row.k, part, first, buffer, launch.sums + at * launch.tiles);
-  const bool finite = results[blockIdx.y].finite != 0;
+  ReadPart(launch, logits, at, work, first, nullptr);
   __syncthreads();
-  if (launch.parts > 1) {
-    HandOn(buffer, held, results + blockIdx.y);
-    if (LastPart(launch, at)) {
-      FinishNoisy(launch, row, at, buffer, memory);
-    }
-    return;
+  if (launch.parts == 1 || LastPart(launch, at)) {
+    FinishRow<Element>(launch, row, at, work, PartsFinite(results, launch.parts), buffer, memory);
   }
-  const RowOutput output = OutputOf(launch, row, at);
-  const TileSums sums(output);
-  if (__syncthreads_and(finite && sums.Finite()) == 0) {
-    WriteBrokenRow(output);
-    return;
-  }
-  WriteRow(buffer, held, sums, output, memory);
 }
 
-// Block (row, part): the candidates and sums of rows with noise, and the candidates of those without whose
-// several parts the launch before has read. Where rows are one part, blocks go through many of them.
+// Block (row, part): rows with noise, and the end of those without whose several parts the launch before has
+// read. Where rows are one part, blocks go through many of them.
 template <typename Tile, typename Element>
 __global__ void __launch_bounds__(kThreads, 2) FinishRows(Launch launch) {
   __shared__ CandidateBuffer buffer;
@@ -266,32 +263,32 @@ __global__ void __launch_bounds__(kThreads, 2) FinishRows(Launch launch) {
     if (row.k > 0 && row.params.temperature > 0) {
       NoisyPart<Tile, Element>(launch, row, at, buffer, memory);
     } else if (row.k > 0 && launch.parts > 1 && blockIdx.y == 0) {
-      const TopKPartResult* results = launch.results + at * launch.parts;
-      const auto part = static_cast<int32_t>(threadIdx.x);
-      const bool finite = part >= launch.parts || results[part].finite != 0;
-      FinishPlain<Element>(launch, row, at, launch.maxima + at * launch.tiles * 32, finite, buffer, memory);
+      const PlainRow<Tile, Element> work(row.params, LogitsRow<Element>(launch.args.logits, at));
+      const bool finite = PartsFinite(launch.results + at * launch.parts, launch.parts);
+      FinishRow<Element>(launch, row, at, work, finite, buffer, memory);
     }
     __syncthreads();
   }
 }
 
+absl::Status LaunchOne(const char* name, void (*kernel)(Launch), unsigned blocks, const Launch& launch,
+                       cudaStream_t stream) {
+  const int shared_bytes = launch.parts == 1 ? launch.tiles * 64 : 0;
+  RETURN_IF_ERROR(CudaStatus(
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes), name));
+  return LaunchOverlapped(name, kernel,
+                          {.grid = dim3(blocks, static_cast<unsigned>(launch.parts)),
+                           .block = dim3(kThreads),
+                           .shared_bytes = static_cast<size_t>(shared_bytes)},
+                          stream, launch);
+}
+
 template <typename Tile, typename Element>
 absl::Status LaunchAll(const Launch& launch, cudaStream_t stream) {
   const auto rows = static_cast<unsigned>(launch.args.logits.rows);
-  const auto parts = static_cast<unsigned>(launch.parts);
-  const auto first = SelectPlain<Tile, Element>;
-  const int shared_bytes = launch.parts == 1 ? launch.tiles * 64 : 0;
-  RETURN_IF_ERROR(
-      CudaStatus(cudaFuncSetAttribute(first, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes),
-                 "top_k_log_prob"));
-  RETURN_IF_ERROR(LaunchOverlapped(
-      "top_k_log_prob: logits", first,
-      {.grid = dim3(rows, parts), .block = dim3(kThreads), .shared_bytes = static_cast<size_t>(shared_bytes)},
-      stream, launch));
-  return LaunchOverlapped(
-      "top_k_log_prob: rows", FinishRows<Tile, Element>,
-      {.grid = dim3(parts == 1 ? std::min(rows, kFinishBlocks) : rows, parts), .block = dim3(kThreads)},
-      stream, launch);
+  RETURN_IF_ERROR(LaunchOne("top_k_log_prob: logits", ReadRows<Tile, Element>, rows, launch, stream));
+  return LaunchOne("top_k_log_prob: rows", FinishRows<Tile, Element>,
+                   launch.parts == 1 ? std::min(rows, kFinishBlocks) : rows, launch, stream);
 }
 
 }  // namespace
@@ -303,7 +300,7 @@ absl::Status TopKLogProb(const TopKLogProbArgs& args, StreamView stream) {
   if (rows == 0) {
     return absl::OkStatus();
   }
-  if (CeilDiv(vocabulary, kTopKRound) > kMaxParts) {
+  if (CeilDiv(vocabulary, kTopKRound) > kMaxRounds) {
     return absl::InvalidArgumentError("top_k_log_prob: expected at most 2^20 logits.columns on CUDA");
   }
   if (args.scratch.size < static_cast<int64_t>(TopKLogProbCudaScratchBytes(rows, vocabulary))) {
@@ -311,14 +308,14 @@ absl::Status TopKLogProb(const TopKLogProbArgs& args, StreamView stream) {
   }
   const TopKCut cut = TopKCutOf(rows, vocabulary);
   const int64_t tiles = CeilDiv(vocabulary, kTopKTile);
-  auto* const results = reinterpret_cast<TopKPartResult*>(args.scratch.data);
-  auto* const maxima = reinterpret_cast<uint16_t*>(results + rows * cut.parts);
+  auto* const maxima = reinterpret_cast<uint16_t*>(args.scratch.data);
   auto* const sums = reinterpret_cast<TopKTileSum*>(maxima + (cut.parts > 1 ? rows * tiles * 32 : 0));
+  auto* const results = reinterpret_cast<TopKPartResult*>(sums + rows * tiles);
   const Launch launch = {.args = args,
                          .sums = sums,
                          .results = results,
                          .maxima = maxima,
-                         .parts_done = reinterpret_cast<uint32_t*>(sums + rows * tiles),
+                         .parts_done = reinterpret_cast<uint32_t*>(results + rows * cut.parts),
                          .depths = static_cast<int32_t>(rows / args.params.size),
                          .tiles = static_cast<int32_t>(tiles),
                          .parts = static_cast<int32_t>(cut.parts),

@@ -14,25 +14,18 @@ inline constexpr int64_t kTopKTile = 1024;
 // Ids that the 8 warps of a block read side by side.
 inline constexpr int64_t kTopKRound = 8 * kTopKTile;
 
-// Candidates that one block hands on at most: all the K best of what it read are among them.
-inline constexpr int kTopKHandedOn = 384;
-
 struct alignas(8) TopKTileSum {
   float max;  // of x
   float sum;  // of exp((x - max) * beta)
 };
 
-struct TopKPartResult {
+struct alignas(8) TopKPartResult {
+  float logit_max;  // of the part's logits; rows with noise only
   int32_t finite;
-  // Of rows with noise only.
-  float logit_max;
-  int32_t candidates;
-  int32_t unused;
-  uint64_t candidate[kTopKHandedOn];  // RankKey of x and id
 };
 
 // How rows are cut among blocks. No result depends on it: enough blocks to fill the largest chips a few times
-// over, few enough that finding the first threshold stays cheap.
+// over; where rows are that many, a row is one part and is finished by the block that read it.
 inline constexpr int64_t kTopKWantedBlocks = 1024;
 
 struct TopKCut {

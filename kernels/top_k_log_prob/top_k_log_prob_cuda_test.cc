@@ -187,7 +187,7 @@ TEST_F(TopKLogProbCudaTest, ARowIsTheSameBitsAloneAndAmongManyOthers) {
   Random random;
   SCOPED_TRACE(random.seed());
   const int64_t vocabulary = Small(70000, 20000);
-  const int64_t rows = Small(600, 60);  // 600: enough that a block takes more than one segment
+  const int64_t rows = Small(600, 60);  // 600: enough that a block goes through several rounds
   for (const float temperature : {0.0f, 0.9f}) {
     Batch one = RandomBatch(random, 1, 1, vocabulary, DType::kBF16, kNormal, temperature, 64);
     one.stride = vocabulary;
@@ -211,9 +211,8 @@ TEST_F(TopKLogProbCudaTest, ARowIsTheSameBitsAloneAndAmongManyOthers) {
   }
 }
 
-// With so many rows a block goes through half a row, ever more rounds with one threshold. All but three rows
-// are padding.
-TEST_F(TopKLogProbCudaTest, ARowOfEveryKindIsTheSameBitsWhenABlockGoesThroughHalfOfIt) {
+// With so many rows one block reads and finishes a row. All but three rows are padding.
+TEST_F(TopKLogProbCudaTest, ARowOfEveryKindIsTheSameBitsWhenOneBlockGoesThroughAllOfIt) {
   Random random;
   SCOPED_TRACE(random.seed());
   constexpr int64_t kVocabulary = 163840;

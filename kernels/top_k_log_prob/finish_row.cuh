@@ -6,78 +6,15 @@
 
 #include "kernels/exact_math/exact_scalar.h"
 #include "kernels/top_k_log_prob/candidate_buffer.cuh"
-#include "kernels/top_k_log_prob/select_part.cuh"
+#include "kernels/top_k_log_prob/plain_rows.cuh"
 #include "kernels/top_k_log_prob/top_k_log_prob_cuda.h"
 #include "kernels/vocabulary_row/exp_sum.cuh"
 
 namespace arborist::kernels::cuda {
 
-// One block joins the parts of a row.
+// One block finishes a row: its candidates in order, the sum over all tiles, the edges.
 
-inline constexpr int64_t kMaxParts = 128;  // of 8192 ids
-static_assert(kMaxParts <= kBufferThreads);
-
-// Drops most of the buffer's `held` > kFewKeys keys that are not among the k best, where that leaves few
-// enough; returns how many are left.
-__device__ inline int32_t Thin(CandidateBuffer& buffer, int32_t held, int32_t k) {
-  uint32_t half = 0;
-  for (auto i = static_cast<int32_t>(threadIdx.x); i < held; i += kBufferThreads) {
-    half = max(half, static_cast<uint32_t>(buffer.key[i] >> 32));
-  }
-  if (threadIdx.x == 0) {
-    buffer.kept_count = 0;
-  }
-  const uint32_t least = OrderKey(FirstThreshold(buffer, FloatOfKey(half), k, kRoundIds));
-  for (auto i = static_cast<int32_t>(threadIdx.x); i < held; i += kBufferThreads) {
-    if (static_cast<uint32_t>(buffer.key[i] >> 32) >= least) {
-      const int32_t at = atomicAdd(&buffer.kept_count, 1);
-      if (at < kBufferKept) {
-        buffer.kept[at] = buffer.key[i];
-      }
-    }
-  }
-  __syncthreads();
-  const int32_t kept = buffer.kept_count;
-  if (kept > kBufferKept) {
-    return held;
-  }
-  for (auto i = static_cast<int32_t>(threadIdx.x); i < kept; i += kBufferThreads) {
-    buffer.key[i] = buffer.kept[i];
-  }
-  __syncthreads();
-  return kept;
-}
-
-// Brings the row's k best into the buffer, and perhaps some more; returns how many.
-__device__ inline int32_t MergeCandidates(const TopKPartResult* results, const int32_t* candidates,
-                                          int32_t parts, int32_t k, KeyBits bits, CandidateBuffer& buffer) {
-  int32_t held = 0;
-  for (int32_t next = 0; next < parts;) {
-    const int32_t from = next;
-    int32_t added = 0;
-    while (next < parts && held + added + candidates[next] <= CandidateBuffer::kCapacity) {
-      added += candidates[next++];
-    }
-    // A warp a part.
-    int32_t at = held;
-    for (int32_t part = from; part < next; ++part) {
-      if (part % kBufferWarps == static_cast<int32_t>(threadIdx.x / 32)) {
-#pragma unroll 4
-        for (auto i = static_cast<int32_t>(threadIdx.x % 32); i < candidates[part]; i += 32) {
-          buffer.key[at + i] = results[part].candidate[i];
-        }
-      }
-      at += candidates[part];
-    }
-    __syncthreads();
-    held = at > kFewKeys ? Thin(buffer, at, k) : at;
-    if (held > (next < parts ? kBufferKept : kFewKeys)) {
-      Reduce(buffer, held, k, bits);
-      held = buffer.count;
-    }
-  }
-  return held;
-}
+inline constexpr int64_t kMaxRounds = 128;  // of 8192 ids
 
 // sorted[0..k-1]: the best of the buffer's `held` >= k keys, in order. Four lanes count for each key how many
 // are larger.
@@ -156,7 +93,7 @@ class TileSums {
   }
 
  private:
-  static constexpr int kShare = static_cast<int>(kMaxParts * kTopKRound / kTopKTile / kBufferThreads);
+  static constexpr int kShare = static_cast<int>(kMaxRounds * kTopKRound / kTopKTile / kBufferThreads);
   TopKTileSum share_[kShare];
 };
 
