@@ -293,8 +293,13 @@ void RequestFlow::PathFault(const PathEnd& end) {
   } else if (!IsTakenOver(end)) {
     verifier_ = OtherVerifier(end);
   }
+  if (first_fault_.empty()) {
+    first_fault_ = std::string(end.status.message());
+  }
   if (verifier_ == nullptr || state_.epoch >= kMaxAttempts) {
-    Fail(NoVerifier(absl::StrCat("the verifier failed (", std::string(end.status.message()),
+    const bool same = first_fault_ == end.status.message();
+    Fail(NoVerifier(absl::StrCat("the verifier failed (", first_fault_, same ? "" : "; then ",
+                                 same ? "" : std::string(end.status.message()),
                                  ") and there is no other of the same fingerprint")));
     return;
   }

@@ -107,6 +107,7 @@ class RequestFlow : public std::enable_shared_from_this<RequestFlow> {
   DrafterClient* drafter_ = nullptr;
   VerifierClient* verifier_ = nullptr;
   std::vector<const VerifierClient*> failed_;
+  std::string first_fault_;  // the one to tell: what came after it may only be that the peer is gone
   std::shared_ptr<PathCall> call_;
   std::shared_ptr<PathCall> left_;  // has decoded plainly, and its pages wait for the drafter
   bool last_run_plain_ = false;

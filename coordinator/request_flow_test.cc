@@ -206,7 +206,8 @@ TEST_F(RequestFlowTest, TheLastVerifierLostIsUnavailable) {
   EXPECT_EQ(sink_.failed, 1);
   EXPECT_EQ(sink_.error.status.code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(sink_.error.reason, "NO_VERIFIER");
-  EXPECT_THAT(std::string(sink_.error.status.message()), HasSubstr("connection refused"));
+  EXPECT_THAT(std::string(sink_.error.status.message()),
+              HasSubstr("the verifier failed (verifier gone; then connection refused)"));
 }
 
 TEST_F(RequestFlowTest, ASilentLastVerifierIsAskedAgainAndAtLastGivenUp) {

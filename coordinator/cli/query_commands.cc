@@ -157,8 +157,30 @@ int DetokenizeCommand(int argc, const char* const* argv) {
   return 0;
 }
 
+namespace {
+
+// Prints what the service says at first and every change, until the server goes or the time is over.
+int WatchHealth(const Connection& connection, grpc::health::v1::Health::Stub& stub,
+                const grpc::health::v1::HealthCheckRequest& request) {
+  grpc::ClientContext context;
+  connection.SetDeadline(context);
+  const auto reader = stub.Watch(&context, request);
+  grpc::health::v1::HealthCheckResponse response;
+  bool heard = false;
+  while (reader->Read(&response)) {
+    heard = true;
+    std::printf("%s\n", grpc::health::v1::HealthCheckResponse::ServingStatus_Name(response.status()).c_str());
+    std::fflush(stdout);
+  }
+  const grpc::Status status = reader->Finish();
+  return heard ? 0 : PrintRpcError(status);
+}
+
+}  // namespace
+
 int HealthCommand(int argc, const char* const* argv) {
-  FlagSet flags("usage: arborist health [--service S] [--wait D] [flags]    exits with 0 if it is SERVING");
+  FlagSet flags(
+      "usage: arborist health [--service S] [--wait D | --watch] [flags]    exits with 0 if it is SERVING");
   Connection connection;
   connection.timeout = absl::Seconds(5);
   connection.AddFlags(flags);
@@ -174,10 +196,16 @@ int HealthCommand(int argc, const char* const* argv) {
     wait = parsed.ok() ? *parsed : wait;
     return parsed.status();
   });
+  bool watch = false;
+  flags.AddSwitch("watch", "print what it says and every change until it is gone; --timeout ends it, too",
+                  [&] { watch = true; });
   if (const auto status = ParseCommandLine(flags, argc, argv); status.has_value()) {
     return *status;
   }
   const auto stub = grpc::health::v1::Health::NewStub(connection.Open());
+  if (watch) {
+    return WatchHealth(connection, *stub, request);
+  }
   const absl::Time end = absl::Now() + wait;
   while (true) {
     grpc::ClientContext context;
