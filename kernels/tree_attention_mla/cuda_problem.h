@@ -41,7 +41,6 @@ struct AttentionProblem {
   int32_t queries_per_tail;
   int32_t rows_per_tail;
   bool packed;  // the order of columns of a partial result
-  bool whole;   // an item is all parts of a tile, whose sum it leaves in `out` (tile_attention.cuh)
 
   // Index arrays are not trusted: what they say is brought into range.
   constexpr int32_t TailCount(int32_t row) const {
@@ -87,13 +86,8 @@ absl::Status LaunchWorkList(const AttentionProblem& problem, void* stream);
 // bf16 caches of the shapes that have a tensor-core version; launches the work list too.
 bool HasTensorAttention(const AttentionProblem& problem, DType cache_dtype);
 absl::Status LaunchTensorAttention(const AttentionProblem& problem, void* stream);
-// The same for few rows (row_attention.cuh), without a work list.
+// The same for few rows (row_attention.cuh), without a work list. Both join the parts too.
 absl::Status LaunchRowAttention(const AttentionProblem& problem, void* stream);
-// Lanes of the join: with as many parts at most each lane has one.
-constexpr int kMostTileParts = 8;
-// The same for many tiles of few parts (tile_attention.cuh), output and all.
-absl::Status LaunchTileAttention(const AttentionProblem& problem, int tile_queries, int processors,
-                                 void* stream);
 absl::Status LaunchGeneralAttention(const AttentionProblem& problem, DType cache_dtype, void* stream);
 absl::Status LaunchJoinParts(const AttentionProblem& problem, void* stream);
 

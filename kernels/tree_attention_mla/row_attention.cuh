@@ -7,16 +7,19 @@
 #include "kernels/tree_attention_mla/cuda_problem.h"
 #include "kernels/tree_attention_mla/tensor_instructions.cuh"
 #include "kernels/tree_attention_mla/tensor_layout.cuh"
+#include "kernels/tree_attention_mla/work_list.h"
 
 // The bf16 kernel for small calls, whose blocks all run at once: then the chain of one block is the time. A
 // block is eight heads of one row and one part, which it finds from its own index, so no work list comes
 // before it. The arithmetic is that of tensor_attention.cuh, sixteen keys after sixteen in the same order, so
-// the bits are the same; but a step takes several tiles of sixteen keys for its two barriers, and every warp
+// the bits are the same; but a step takes several tiles of sixteen keys for its two barriers, every warp
 // makes the weights of all eight queries itself, in the very registers from which the second product takes
-// them.
+// them, and two more warps do nothing but bring keys: what a copy waits for nobody else does.
 namespace arborist::kernels::cuda {
 
 constexpr int kRowQueries = 8;
+constexpr int kRowLoaders = 64;  // threads that bring keys
+constexpr int kRowThreads = kTensorThreads + kRowLoaders;
 
 template <int latent, int rope>
 struct RowLayout {
@@ -30,7 +33,12 @@ struct RowLayout {
   static constexpr int kHalf = kRowQueries * 8 + 8;
   static constexpr int kKeys = 0;
   static constexpr int kScores = kBuffers * kBufferBytes;
-  static constexpr int kBytes = kScores + kQuarters * kTiles * 2 * kHalf * 4;
+  static constexpr int kSlots = kScores + kQuarters * kTiles * 2 * kHalf * 4;
+  // After the last step, where the keys were: O of this part, [8 queries][latent], and m and sum of p.
+  static constexpr int kParts = kKeys;
+  static constexpr int kSums = kParts + kRowQueries * latent * 4;
+  static_assert(kSums + kRowQueries * 8 <= kScores);
+  static constexpr int kBytes = kSlots + SplitLength(2) * kPageRows * 4;
   static_assert(kBytes <= 99 * 1024, "what sm_120 has for a block");
   static constexpr int Score(int quarter, int tile, int half, int query) {
     return ((quarter * kTiles + tile) * 2 + half) * kHalf + query * 8 + query / 4 * 8;
@@ -56,33 +64,70 @@ class RowPart {
         lane_(thread_ % 32),
         warp_(thread_ / 32) {}
 
+  // Leaves this part in scratch, for the join.
   __device__ void Run() {
-    if (!FindKeys()) {
-      return;
+    if (Reduce() && thread_ < kTensorThreads) {
+      StoreSums(reinterpret_cast<float2*>(p_.max_sum) + p_.Part(query_index_, part_), p_.parts);
+      StorePart(p_.acc + p_.Part(query_index_, part_) * p_.acc_stride, int64_t{p_.parts} * p_.acc_stride);
     }
-    const int steps = (count_ + L::kStepKeys - 1) / L::kStepKeys;
-    FindSlots(0);
-    for (int step = 0; step < L::kBuffers; ++step) {
-      LoadKeys(step, steps);
-    }
-    AskForKeys(L::kBuffers * L::kStepKeys);
-    LoadQueries();
-    WaitCopies<L::kBuffers - 1>();
-    for (int step = 0; step < steps; ++step) {
-      __syncthreads();  // the step's keys are there, and nobody reads those of the step before or its scores
-      if (step > 0) {
-        LoadKeys(step + L::kBuffers - 1, steps);
+  }
+
+  // Joins the parts of the eight queries, which the blocks of this cluster have: each writes some columns.
+  __device__ void RunJoined() {
+    const bool any = Reduce();
+    if (any) {
+      __syncthreads();  // nobody reads keys any more
+      if (thread_ < kTensorThreads) {
+        StoreSums(At<float2>(L::kSums), 1);
+        StorePart(At<float>(L::kParts), latent);
       }
-      StoreScores(step);
-      __syncthreads();
-      WeighAndAdd(step);
-      WaitCopies<L::kBuffers - 2>();
     }
-    WaitCopies<0>();
-    Finish();
+    ClusterBarrier();
+    Join();
+    ClusterBarrier();  // until the others have read what lies here
   }
 
  private:
+  template <typename T>
+  __device__ T* At(int offset) const {
+    return reinterpret_cast<T*>(memory_ + offset);
+  }
+
+  // False where the part has no keys.
+  __device__ bool Reduce() {
+    if (thread_ < kTensorThreads) {
+      LoadQueries();
+    }
+    if (!FindKeys()) {
+      return false;
+    }
+    const int steps = (count_ + L::kStepKeys - 1) / L::kStepKeys;
+    for (int32_t i = thread_; i < steps * L::kStepKeys; i += kRowThreads) {
+      Slots()[i] = SlotOf(i);
+    }
+    __syncthreads();
+    if (thread_ >= kTensorThreads) {
+      BringKeys(steps);
+      return true;
+    }
+    for (int step = 0; step < steps; ++step) {
+      Barrier<kKeysBarrier, kRowThreads>();  // the step's keys are there
+      StoreScores(step);
+      Barrier<kScoresBarrier, kTensorThreads>();
+      WeighAndAdd(step);
+    }
+    return true;
+  }
+
+  static constexpr int kKeysBarrier = 1;
+  static constexpr int kScoresBarrier = 2;
+  template <int id, int threads>
+  __device__ static void Barrier() {
+    asm volatile("bar.sync %0, %1;\n" ::"n"(id), "n"(threads) : "memory");
+  }
+
+  __device__ int32_t* Slots() const { return reinterpret_cast<int32_t*>(memory_ + L::kSlots); }
+
   // Which keys this part has; false where it has none.
   __device__ bool FindKeys() {
     const int32_t tail = p_.TailCount(row_);
@@ -106,34 +151,45 @@ class RowPart {
     return static_cast<int32_t>(is_tail_ ? p_.TailSlot(row_, key) : p_.PrefixSlot(sequence_, first_ + key));
   }
 
-  // Of this thread's keys of a step; sixteen threads a key.
-  __device__ void FindSlots(int step) {
-#pragma unroll
-    for (int tile = 0; tile < L::kTiles; ++tile) {
-      slot_[tile] = SlotOf((step * L::kTiles + tile) * kTileKeys + thread_ / 16);
+  // What the loaders do. A buffer is free when everybody is at the barrier of the step after.
+  __device__ void BringKeys(int steps) const {
+    for (int step = 0; step < L::kBuffers; ++step) {
+      LoadKeys(step, steps);
     }
+    AskForKeys(L::kBuffers * L::kStepKeys);
+    WaitCopies<L::kBuffers - 1>();
+    for (int step = 0; step < steps; ++step) {
+      Barrier<kKeysBarrier, kRowThreads>();
+      if (step > 0) {
+        LoadKeys(step + L::kBuffers - 1, steps);
+      }
+      WaitCopies<L::kBuffers - 2>();
+    }
+    WaitCopies<0>();
   }
 
-  // Beyond the last key stand zeros: their weight is zero, and so must be 0 * value.
-  __device__ void LoadKeys(int step, int steps) {
+  // Sixteen threads a key. Beyond the last key stand zeros: their weight is zero, and so must be 0 * value.
+  __device__ void LoadKeys(int step, int steps) const {
     if (step < steps) {
+      constexpr int kAtOnce = kRowLoaders / 16;
+      const int loader = thread_ - kTensorThreads;
+      const int32_t* slots = Slots() + step * L::kStepKeys + loader / 16;
+      const uint32_t to = SharedAddress(memory_) + step % L::kBuffers * L::kBufferBytes +
+                          loader / 16 * K::kStride * 2 + loader % 16 * 16;
 #pragma unroll
-      for (int tile = 0; tile < L::kTiles; ++tile) {
-        const bool valid = slot_[tile] >= 0;
-        const auto* from = static_cast<const uint16_t*>(p_.cache) +
-                           int64_t{valid ? slot_[tile] : 0} * K::kWidth + thread_ % 16 * 8;
-        const uint32_t to = SharedAddress(memory_) + step % L::kBuffers * L::kBufferBytes +
-                            tile * K::kStageBytes + thread_ / 16 * K::kStride * 2 + thread_ % 16 * 16;
+      for (int key = 0; key < L::kStepKeys; key += kAtOnce) {
+        const int32_t slot = slots[key];
+        const auto* from = static_cast<const uint16_t*>(p_.cache) + int64_t{slot < 0 ? 0 : slot} * K::kWidth +
+                           loader % 16 * 8;
 #pragma unroll
         for (int chunk = 0; chunk < K::kWidth / 8; chunk += 16) {
-          if (chunk + 16 <= K::kWidth / 8 || chunk + thread_ % 16 < K::kWidth / 8) {
-            CopyAsync(to + chunk * 16, from + chunk * 8, valid);
+          if (chunk + 16 <= K::kWidth / 8 || chunk + loader % 16 < K::kWidth / 8) {
+            CopyAsync(to + key * K::kStride * 2 + chunk * 16, from + chunk * 8, slot >= 0);
           }
         }
       }
     }
     CommitCopies();
-    FindSlots(step + 1);  // long before they are needed
   }
 
   // The rest of the keys set out for the second cache now: few blocks run, and each would wait for memory
@@ -141,8 +197,8 @@ class RowPart {
   __device__ void AskForKeys(int32_t from_key) const {
     constexpr int kLine = 128;
     constexpr int kLines = (K::kWidth * 2 + kLine - 1) / kLine;
-    for (int32_t i = from_key * kLines + thread_; i < count_ * kLines; i += kTensorThreads) {
-      PrefetchToL2(static_cast<const uint16_t*>(p_.cache) + int64_t{SlotOf(i / kLines)} * K::kWidth +
+    for (int32_t i = from_key * kLines + thread_ - kTensorThreads; i < count_ * kLines; i += kRowLoaders) {
+      PrefetchToL2(static_cast<const uint16_t*>(p_.cache) + int64_t{Slots()[i / kLines]} * K::kWidth +
                    i % kLines * (kLine / 2));
     }
   }
@@ -210,6 +266,17 @@ class RowPart {
   // Softmax of the step's scores and O^T += V^T P^T for this warp's columns. A lane has query lane / 4 and of
   // each sixteen keys 2 * (lane % 4), + 1, + 8 and + 9.
   __device__ void WeighAndAdd(int step) {
+    const uint32_t from =
+        SharedAddress(memory_) + step % L::kBuffers * L::kBufferBytes +
+        ((lane_ % 8 + lane_ / 16 * 8) * K::kStride + lane_ / 8 % 2 * 8 + warp_ * K::kColumnTiles * 16) * 2;
+    uint32_t values[L::kTiles][K::kColumnTiles][4];
+#pragma unroll
+    for (int tile = 0; tile < L::kTiles; ++tile) {
+#pragma unroll
+      for (int m = 0; m < K::kColumnTiles; ++m) {
+        LoadMatricesTransposed(values[tile][m], from + tile * K::kStageBytes + m * 32);
+      }
+    }
     const auto* scores = reinterpret_cast<const float*>(memory_ + L::kScores);
     float score[L::kTiles][4];
     float most[L::kTiles];
@@ -240,9 +307,6 @@ class RowPart {
       most[tile] = fmaxf(most[tile], __shfl_xor_sync(0xffffffffu, most[tile], 1));
       most[tile] = fmaxf(most[tile], __shfl_xor_sync(0xffffffffu, most[tile], 2));
     }
-    const uint32_t from =
-        SharedAddress(memory_) + step % L::kBuffers * L::kBufferBytes +
-        ((lane_ % 8 + lane_ / 16 * 8) * K::kStride + lane_ / 8 % 2 * 8 + warp_ * K::kColumnTiles * 16) * 2;
 #pragma unroll
     for (int tile = 0; tile < L::kTiles; ++tile) {
       const bool moved = most[tile] > max_ + kSlack;
@@ -259,9 +323,7 @@ class RowPart {
       const auto* packed = reinterpret_cast<const uint32_t*>(weight);
 #pragma unroll
       for (int m = 0; m < K::kColumnTiles; ++m) {
-        uint32_t values[4];
-        LoadMatricesTransposed(values, from + tile * K::kStageBytes + m * 32);
-        MultiplyAdd(out_[m], values, packed[0], packed[1]);
+        MultiplyAdd(out_[m], values[tile][m], packed[0], packed[1]);
       }
     }
   }
@@ -289,20 +351,22 @@ class RowPart {
     }
   }
 
-  __device__ void Finish() {
+  // `stride`: from a query to the next.
+  __device__ void StoreSums(float2* to, int64_t stride) const {
     if (warp_ == 0) {
       const float first = sum_[0] + __shfl_xor_sync(0xffffffffu, sum_[0], 2);
       const float second = sum_[1] + __shfl_xor_sync(0xffffffffu, sum_[1], 2);
       if (lane_ % 4 == 0) {
-        reinterpret_cast<float2*>(p_.max_sum)[p_.Part(query_index_ + lane_ / 4, part_)] = {max_,
-                                                                                           first + second};
+        to[lane_ / 4 * stride] = {max_, first + second};
       }
     }
+  }
+
+  __device__ void StorePart(float* part, int64_t stride) const {
+    const int row = lane_ / 4;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      float* to = p_.acc + p_.Part(query_index_ + lane_ % 4 * 2 + i, part_) * p_.acc_stride +
-                  warp_ * K::kColumnTiles * 16;
-      const int row = lane_ / 4;
+      float* to = part + (lane_ % 4 * 2 + i) * stride + warp_ * K::kColumnTiles * 16;
       if constexpr (K::kPacked) {
 #pragma unroll
         for (int m = 0; m < K::kColumnTiles; m += 2) {
@@ -319,6 +383,68 @@ class RowPart {
     }
   }
 
+  // In the order of join_parts_cuda.cu.
+  __device__ void Join() const {
+    constexpr int kLanes = 8;
+    constexpr int kPlaces = kRowQueries * latent / 4;
+    const int parts = p_.TailCount(row_) == 0 ? 0 : Splits(p_.Blocks(row_)) + 1;
+    for (int i = part_ * kRowThreads + thread_; i < kPlaces; i += p_.parts * kRowThreads) {
+      const int query = i / (latent / 4);
+      const int place = i % (latent / 4) * 4;
+      const uint32_t sums = SharedAddress(memory_ + L::kSums) + query * 8;
+      const uint32_t values = SharedAddress(memory_ + L::kParts) + (query * latent + place) * 4;
+      float2 own[kLanes];
+      float4 value[kLanes];
+#pragma unroll
+      for (int lane = 0; lane < kLanes; ++lane) {
+        const bool valid = lane < parts;
+        own[lane] = valid ? LoadFromBlock2(sums, lane) : float2{-INFINITY, 0};
+        value[lane] = valid ? LoadFromBlock4(values, lane) : float4{0, 0, 0, 0};
+      }
+      float m = own[0].x;
+#pragma unroll
+      for (int lane = 1; lane < kLanes; ++lane) {
+        m = fmaxf(m, own[lane].x);
+      }
+      for (int part = kLanes; part < parts; ++part) {
+        m = fmaxf(m, LoadFromBlock2(sums, part).x);
+      }
+      float4 all = {0, 0, 0, 0};
+      float sum = 0;
+#pragma unroll
+      for (int lane = 0; lane < kLanes; ++lane) {
+        float4 of_lane = {0, 0, 0, 0};
+        float sum_of_lane = 0;
+        const auto add = [&](float2 max_sum, float4 values_of_part) {
+          const float w = exp2f(max_sum.x - m);
+          sum_of_lane = fmaf(max_sum.y, w, sum_of_lane);
+          of_lane.x = fmaf(values_of_part.x, w, of_lane.x);
+          of_lane.y = fmaf(values_of_part.y, w, of_lane.y);
+          of_lane.z = fmaf(values_of_part.z, w, of_lane.z);
+          of_lane.w = fmaf(values_of_part.w, w, of_lane.w);
+        };
+        if (lane < parts) {
+          add(own[lane], value[lane]);
+        }
+        for (int part = lane + kLanes; part < parts; part += kLanes) {
+          add(LoadFromBlock2(sums, part), LoadFromBlock4(values, part));
+        }
+        sum += sum_of_lane;
+        all.x += of_lane.x;
+        all.y += of_lane.y;
+        all.z += of_lane.z;
+        all.w += of_lane.w;
+      }
+      const float of[4] = {all.x, all.y, all.z, all.w};
+      float* out = p_.out + (query_index_ + query) * latent;
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        // + 0: a zero has no sign, whatever masked keys of neighbours added to it.
+        out[PartColumn(K::kPacked, place, j)] = parts == 0 ? 0.0f : of[j] / sum + 0.0f;
+      }
+    }
+  }
+
   const AttentionProblem& p_;
   unsigned char* const memory_;
   const int32_t row_;
@@ -329,18 +455,30 @@ class RowPart {
   const int warp_;
   bool is_tail_ = false;
   int32_t sequence_ = 0;
-  int32_t first_ = 0;        // position of the first key of a split
-  int32_t count_ = 0;        // of keys
-  int32_t slot_[L::kTiles];  // of this thread's keys in the next step to load, -1 past the end
+  int32_t first_ = 0;  // position of the first key of a split
+  int32_t count_ = 0;  // of keys
   uint32_t query_[K::kQuarterSteps][2];
   float out_[K::kColumnTiles][4] = {};
   float max_ = -INFINITY;
   float sum_[2] = {0, 0};
 };
 
+// grid rows * heads / 8 * parts, in clusters of all parts
+template <int latent, int rope>
+__global__ void __launch_bounds__(kRowThreads, 2) RowAttentionJoined(const AttentionProblem p) {
+  LetNextKernelStart();
+  WaitForKernelBefore();
+  extern __shared__ __align__(128) unsigned char memory[];
+  const int32_t pieces = p.heads / kRowQueries;
+  const auto index = static_cast<int32_t>(blockIdx.x) / p.parts;
+  RowPart<latent, rope>(p, index / pieces, index % pieces * kRowQueries,
+                        static_cast<int32_t>(blockIdx.x) % p.parts, memory)
+      .RunJoined();
+}
+
 // grid (rows * heads / 8, parts)
 template <int latent, int rope>
-__global__ void __launch_bounds__(kTensorThreads, 2) RowAttention(const AttentionProblem p) {
+__global__ void __launch_bounds__(kRowThreads, 2) RowAttention(const AttentionProblem p) {
   LetNextKernelStart();
   WaitForKernelBefore();
   extern __shared__ __align__(128) unsigned char memory[];

@@ -7,24 +7,41 @@
 namespace arborist::kernels::cuda {
 namespace {
 
+// A cluster of all parts of a tile joins them sooner than another kernel would, but clusters of three blocks
+// and more, and many, wait for room in one part of the GPU.
+constexpr int kMostClusterParts = 2;
+constexpr int64_t kMostClusterBlocks = 64;
+
 template <int latent, int rope>
-absl::Status Launch(const AttentionProblem& p, void* stream) {
-  constexpr auto kKernel = RowAttention<latent, rope>;
+absl::Status Launch(const AttentionProblem& p, bool joined, void* stream) {
+  const auto kernel = joined ? RowAttentionJoined<latent, rope> : RowAttention<latent, rope>;
   constexpr int kShared = RowLayout<latent, rope>::kBytes;
   RETURN_IF_ERROR(  // of the current device; ranks have one each
-      CudaStatus(cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared),
+      CudaStatus(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared),
                  "tree_attention_mla rows: shared memory"));
-  const KernelShape shape{
-      .grid = {static_cast<unsigned>(p.rows * (p.heads / kRowQueries)), static_cast<unsigned>(p.parts)},
-      .block = kTensorThreads,
-      .shared_bytes = kShared};
-  return LaunchOverlapped("tree_attention_mla rows", kKernel, shape, stream, p);
+  const auto tiles = static_cast<unsigned>(p.rows * (p.heads / kRowQueries));
+  const auto parts = static_cast<unsigned>(p.parts);
+  if (!joined) {
+    RETURN_IF_ERROR(LaunchOverlapped("tree_attention_mla rows", kernel,
+                                     {.grid = {tiles, parts}, .block = kRowThreads, .shared_bytes = kShared},
+                                     stream, p));
+    return LaunchJoinParts(p, stream);
+  }
+  return LaunchOverlapped(
+      "tree_attention_mla rows", kernel,
+      {.grid = tiles * parts, .block = kRowThreads, .shared_bytes = kShared, .cluster = parts}, stream, p);
 }
 
 }  // namespace
 
 absl::Status LaunchRowAttention(const AttentionProblem& p, void* stream) {
-  return p.latent == 512 ? Launch<512, 64>(p, stream) : Launch<128, 32>(p, stream);
+  int device = 0;
+  int clusters = 0;
+  RETURN_IF_ERROR(CudaStatus(cudaGetDevice(&device), "device"));
+  RETURN_IF_ERROR(CudaStatus(cudaDeviceGetAttribute(&clusters, cudaDevAttrClusterLaunch, device), "device"));
+  const int64_t blocks = int64_t{p.rows} * (p.heads / kRowQueries) * p.parts;
+  const bool joined = clusters != 0 && p.parts <= kMostClusterParts && blocks <= kMostClusterBlocks;
+  return p.latent == 512 ? Launch<512, 64>(p, joined, stream) : Launch<128, 32>(p, joined, stream);
 }
 
 }  // namespace arborist::kernels::cuda

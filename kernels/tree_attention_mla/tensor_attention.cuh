@@ -20,7 +20,6 @@ namespace arborist::kernels::cuda {
 
 template <int latent, int rope, int queries>
 class TensorItem {
- protected:
   using K = Keys<latent, rope>;
   using L = Layout<latent, rope, queries>;
   static constexpr int kOwnTiles = queries / 8 / kHalves;  // of 8 queries, in the first product
@@ -48,7 +47,7 @@ class TensorItem {
     }
   }
 
- protected:
+ private:
   __device__ void BeginKeys(int steps) {
     slot_ = Slot(0, steps);
     for (int step = 0; step < kStages - 1; ++step) {
@@ -372,19 +371,6 @@ class TensorItem {
         to[m * 16 + 8 + row] = out_[m][n][i + 2];
       }
     }
-  }
-
-  // For the next part.
-  __device__ void Clear() {
-#pragma unroll
-    for (int m = 0; m < K::kColumnTiles; ++m) {
-#pragma unroll
-      for (int n = 0; n < kQueryTiles; ++n) {
-        out_[m][n][0] = out_[m][n][1] = out_[m][n][2] = out_[m][n][3] = 0;
-      }
-    }
-    max_ = -INFINITY;
-    sum_ = 0;
   }
 
   const AttentionProblem& p_;

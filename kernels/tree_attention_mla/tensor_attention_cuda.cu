@@ -66,16 +66,9 @@ absl::Status LaunchFor(const AttentionProblem& p, cudaStream_t stream) {
   RETURN_IF_ERROR(CudaStatus(cudaGetDevice(&device), "device"));
   RETURN_IF_ERROR(
       CudaStatus(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device), "device"));
-  // Where two blocks an SM take all parts of all rows at once.
-  if (latent == 128 && int64_t{p.rows} * (p.heads / 8) * p.parts <= 2 * processors) {
-    RETURN_IF_ERROR(LaunchRowAttention(p, stream));
-    return LaunchJoinParts(p, stream);
-  }
-  // Where tiles are many and their parts few.
-  constexpr int kWholeTile = 48;
-  if (latent == 512 && p.parts <= kMostTileParts && kWholeTile % p.heads == 0 &&
-      int64_t{p.rows} * p.heads >= 4096) {
-    return LaunchTileAttention(p, kWholeTile, processors, stream);
+  // Where all parts of all rows run at once, two blocks an SM.
+  if (int64_t{p.rows} * (p.heads / 8) * p.parts <= 2 * processors) {
+    return LaunchRowAttention(p, stream);
   }
   constexpr int kManyRows = 160;
   const bool together = p.rows > kManyRows || p.heads > kFewQueries;

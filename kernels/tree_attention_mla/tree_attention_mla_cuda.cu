@@ -49,8 +49,7 @@ AttentionProblem Problem(const TreeAttentionMlaArgs& args) {
           .queries_per_tile = 0,
           .queries_per_tail = 0,
           .rows_per_tail = 0,
-          .packed = false,
-          .whole = false};
+          .packed = false};
 }
 
 }  // namespace

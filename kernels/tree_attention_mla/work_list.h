@@ -48,20 +48,6 @@ constexpr int32_t TailItems(const AttentionProblem& p, int32_t rows) {
   return CeilDiv32(rows, p.rows_per_tail) * CeilDiv32(p.heads, p.queries_per_tail);
 }
 
-// Item `index` of a run where p.whole: a tile of whole rows or of one row, whose tails stand together.
-constexpr Item MakeTile(const AttentionProblem& p, const Run& run, int32_t index) {
-  const int32_t first = index * p.queries_per_tile;
-  const int32_t left = run.rows * p.heads - first;
-  const int32_t queries = left < p.queries_per_tile ? left : p.queries_per_tile;
-  return {.first_row = run.first_row + first / p.heads,
-          .rows = CeilDiv32(queries, p.heads),
-          .query = int64_t{run.first_row} * p.heads + first,
-          .queries = queries,
-          .tile_queries = p.queries_per_tile,
-          .split_blocks = 0,
-          .split = 0};
-}
-
 // Item `index` of a run.
 constexpr Item MakeItem(const AttentionProblem& p, const Run& run, int32_t index) {
   for (int i = 0; i < 3; ++i) {

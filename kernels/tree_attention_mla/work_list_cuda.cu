@@ -89,20 +89,7 @@ __device__ void CountItems(const AttentionProblem& p, Run& run) {
       run.splits[i] = most[i];
     }
     run.tiles = tiles;
-    run.items = p.whole ? tiles : splits * tiles + TailItems(p, rows);
-  }
-}
-
-// Which no item has, so nobody else would write their output.
-__device__ void ClearPaddingRows(const AttentionProblem& p) {
-  for (int32_t row = static_cast<int32_t>(blockIdx.x) - 1; row < p.rows;
-       row += static_cast<int32_t>(gridDim.x) - 1) {
-    if (Owner(p, row) < 0) {
-      const int64_t count = int64_t{p.heads} * p.latent;
-      for (int64_t i = threadIdx.x; i < count; i += kThreads) {
-        p.out[row * count + i] = 0;
-      }
-    }
+    run.items = splits * tiles + TailItems(p, rows);
   }
 }
 
@@ -111,17 +98,16 @@ __device__ void ClearPaddingRows(const AttentionProblem& p) {
 __global__ void MakeWorkList(AttentionProblem p) {
   LetNextKernelStart();
   WaitForKernelBefore();
-  if (blockIdx.x > 0 && p.whole) {
-    ClearPaddingRows(p);
-    return;
-  }
   if (blockIdx.x > 0) {
     const int64_t count = int64_t{p.rows} * p.heads * p.width / 4;
+    const auto groups = static_cast<uint32_t>(p.width / 16);
     for (int64_t i = (blockIdx.x - 1) * int64_t{kThreads} + threadIdx.x; i < count;
          i += int64_t{gridDim.x - 1} * kThreads) {
-      const int64_t query = i / 32 / (p.width / 16) * 8 + i % 32 / 4;
-      const auto* from = reinterpret_cast<const float2*>(p.query + query * p.width +
-                                                         i / 32 % (p.width / 16) * 16 + i % 4 * 2);
+      const auto group = static_cast<uint32_t>(i / 32);  // eight queries and sixteen columns
+      const uint32_t eight = group / groups;
+      const auto lane = static_cast<uint32_t>(i % 32);
+      const auto* from = reinterpret_cast<const float2*>(p.query + (int64_t{eight} * 8 + lane / 4) * p.width +
+                                                         (group - eight * groups) * 16 + lane % 4 * 2);
       const __nv_bfloat162 rounded[2] = {__floats2bfloat162_rn(from[0].x, from[0].y),
                                          __floats2bfloat162_rn(from[4].x, from[4].y)};
       reinterpret_cast<uint2*>(p.query_bf16)[i] = *reinterpret_cast<const uint2*>(rounded);
@@ -156,8 +142,7 @@ __global__ void MakeWorkList(AttentionProblem p) {
 
 absl::Status LaunchWorkList(const AttentionProblem& p, void* stream) {
   const int64_t quads = int64_t{p.rows} * p.heads * p.width / 4;
-  const int64_t others = p.whole ? p.rows : (quads + kThreads - 1) / kThreads;
-  const auto blocks = static_cast<unsigned>(1 + min(others, int64_t{p.whole ? 128 : 1024}));
+  const auto blocks = static_cast<unsigned>(1 + min((quads + kThreads - 1) / kThreads, int64_t{1024}));
   return LaunchOverlapped("tree_attention_mla work list", MakeWorkList, {.grid = blocks, .block = kThreads},
                           stream, p);
 }
