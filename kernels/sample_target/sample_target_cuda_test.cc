@@ -115,7 +115,7 @@ Batch RandomBatch(Generator& generator, int64_t vocabulary, int rows) {
 TEST_F(SampleTargetCudaTest, IdsAreTheHostsForEveryKindOfRowAndParameters) {
   Generator generator;
   for (const int64_t vocabulary : Thinned({1, 2, 5, 17, 100, 1000, 4096, 4097, 9001}, 5)) {
-    ExpectTheHosts(RandomBatch(generator, vocabulary, vocabulary > 500 ? Small(120, 20) : Small(250, 40)));
+    ExpectTheHosts(RandomBatch(generator, vocabulary, vocabulary > 500 ? Small(120, 10) : Small(250, 30)));
     if (HasFatalFailure()) {
       return;
     }
@@ -125,9 +125,9 @@ TEST_F(SampleTargetCudaTest, IdsAreTheHostsForEveryKindOfRowAndParameters) {
 
 TEST_F(SampleTargetCudaTest, IdsAreTheHostsAtTheVocabularyOfLargeModels) {
   Generator generator;
-  ExpectTheHosts(RandomBatch(generator, 163840, Small(40, 6)));
+  ExpectTheHosts(RandomBatch(generator, 163840, Small(40, 2)));
   ExpectTheHosts(
-      RandomBatch(generator, 40000, Small(300, 12)));  // 300: a block counts more than the least part
+      RandomBatch(generator, 40000, Small(300, 3)));  // 300: a block counts more than the least part
 }
 
 TEST_F(SampleTargetCudaTest, OrdinaryParametersOverOrdinaryRowsGiveTheHostsIds) {
@@ -139,7 +139,7 @@ TEST_F(SampleTargetCudaTest, OrdinaryParametersOverOrdinaryRowsGiveTheHostsIds) 
                                   {.temperature = 0.6f, .min_p = 0.05f},
                                   {.temperature = 1.2f, .top_k = 20000, .top_p = 0.99f, .min_p = 1e-4f},
                                   {}};
-  for (int row = 0; row < Small(60, 12); ++row) {
+  for (int row = 0; row < Small(60, 6); ++row) {
     std::vector<float> logits = generator.Row(50000);
     while (logits[0] == logits[1] || std::abs(logits[0]) > 100 || std::abs(logits[0]) < 1e-20f) {
       logits = generator.Row(50000);
@@ -156,7 +156,7 @@ TEST_F(SampleTargetCudaTest, TopPCountsTheMassThatTopKLeavesWhereverItsThreshold
   Generator generator;
   for (const int64_t vocabulary : {100, 9001}) {
     Batch batch = Empty(vocabulary);
-    for (int row = 0; row < Small(200, 30); ++row) {
+    for (int row = 0; row < Small(200, 12); ++row) {
       SamplingParams params = generator.Params(vocabulary);
       params.temperature = row % 2 == 0 ? 50.0f : 8.0f;
       params.top_k =
@@ -170,7 +170,7 @@ TEST_F(SampleTargetCudaTest, TopPCountsTheMassThatTopKLeavesWhereverItsThreshold
 
 TEST_F(SampleTargetCudaTest, ARowIsTheSameBitsAloneAndAmongOthers) {
   Generator generator;
-  const int rows = Small(64, 10);
+  const int rows = Small(64, 4);
   const Batch batch = RandomBatch(generator, 20000, rows);
   const Drawn together = OnDevice(batch);
   for (const int row : {0, rows / 4, rows - 1}) {

@@ -2,7 +2,6 @@
 """Runs the GPU tests or benches and writes tests/gpu/results/<mode>.json; see run.sh."""
 
 import concurrent.futures
-import contextlib
 import datetime
 import hashlib
 import json
@@ -16,7 +15,6 @@ import tempfile
 import time
 
 import sanitizers
-from mps import Mps, control_program
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BIN = pathlib.Path(os.environ.get("ARBORIST_BIN", ROOT / "build/release/bin"))
@@ -162,9 +160,7 @@ def gate(deadline):
 def sanitize(deadline):
     if shutil.which("compute-sanitizer") is None:
         sys.exit("compute-sanitizer is missing, expected it on the PATH (it comes with the CUDA toolkit)")
-    # Without it processes have the GPU by turns, and a dozen take as long as one after the other.
-    with Mps() if control_program() else contextlib.nullcontext():
-        return sanitizers.sanitize([BIN / name for name in programs("tests")], environment(), deadline)
+    return sanitizers.sanitize([BIN / name for name in programs("tests")], environment(), deadline)
 
 
 def bench(deadline):
@@ -220,7 +216,9 @@ def main():
               "device": card, "date": datetime.date.today().isoformat(), "ok": ok,
               "seconds": round(time.monotonic() - begin, 1)}
     if mode == "sanitize":
-        result.update(ok_means=sanitizers.OK_MEANS, left_out=sanitizers.LEFT_OUT)
+        left_out = {name: reason for name, reason in sanitizers.LEFT_OUT.items() if name in names}
+        result.update(ok_means=sanitizers.OK_MEANS, left_out=left_out, filters=sanitizers.FILTERS,
+                      gpus=len(sanitizers.gpus(environment())))
     result["rows"] = rows
     (RESULTS / f"{mode}.json").write_text(json.dumps(result, indent=1) + "\n")
     print(f"{mode}: {'ok' if ok else 'FAILED'} in {result['seconds']} s on {card}, commit {result['commit']}")

@@ -95,6 +95,7 @@ def runs():
                 lines.append(f'  {tool}: {sum(row["passed"] for row in rows)} tests passed, {sum(len(row["too_slow"]) for row in rows)} too slow, '
                              f'{sum(row["not_begun"] for row in rows)} not begun; complaints: {", ".join(complaining) or "none"}.')
             lines += [f"  Left out: {name} ({reason})." for name, reason in result.get("left_out", {}).items()]
+            lines += [f"  Of {name} only {tests}." for name, tests in result.get("filters", {}).items()]
     return lines
 
 

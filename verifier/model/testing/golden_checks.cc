@@ -79,7 +79,7 @@ void CheckTreeNodes(const std::string& name, const HarnessOptions& options) {
   const auto token = [&](int i) { return golden.tokens[i % golden.tokens.size()]; };
   const std::vector<Node> tree = {{token(30), -1}, {token(1), 0}, {token(2), 0}, {token(3), 1},
                                   {token(4), 2},   {token(5), 2}, {token(6), 5}, {token(7), 3}};
-  for (const int prefix : Small(std::vector{1, 33, 60, 63, 64, 126, 127, 130}, std::vector{33, 127})) {
+  for (const int prefix : Small(std::vector{1, 33, 60, 63, 64, 126, 127, 130}, std::vector{33})) {
     if (prefix > static_cast<int>(golden.tokens.size())) {
       continue;
     }
