@@ -24,9 +24,11 @@ constexpr double kTrialSpacing = 200;
 constexpr double kHopelessSpacing = 2000;
 // Where trees won a trial and lost later, trees are tried sooner again.
 constexpr double kReturnSpacing = 50;
-// And twice as long, up to four times, where trees did not win several times.
-constexpr int kPatient = 2;
-constexpr int kMostInVain = kPatient + 2;
+// And twice as long, up to four times, where trees did not win the last times.
+constexpr int kMostInVain = 2;
+// A decision takes some microseconds between two steps, a hundredth of a short one; plain decoding stays what
+// it is for so many.
+constexpr int kLookEvery = 16;
 // Sequences that come and go disturb each other; where they always do, so many rounds of each are all like
 // that.
 constexpr int kAlwaysDisturbed = 16;
@@ -195,6 +197,11 @@ void BudgetPolicy::BeginTrial(const BudgetLoad& load, int nodes, double now) {
   }
 }
 
+bool BudgetPolicy::NothingNew(const BudgetLoad& load) const {
+  return current_ == 0 && load.sequences == sequences_ && load.other_rows == other_rows_ &&
+         steps_ % kLookEvery != 0;
+}
+
 bool BudgetPolicy::TrialIsOver(const BudgetLoad& load, double now) const {
   if (trial_.rounds_left <= 0 || now >= trial_.deadline) {
     return true;
@@ -211,8 +218,7 @@ void BudgetPolicy::EndTrial(double now) {
     lost *= static_cast<double>(kTrialRounds) * sequences_ / trial_.rounds;  // that much once
   }
   pace.lost = trial_.nodes > 0 ? std::max(0.0, lost) : pace.lost;
-  const double spacing =
-      trial_.hopeless ? kHopelessSpacing : kTrialSpacing * (1 << std::max(0, pace.in_vain - kPatient));
+  const double spacing = trial_.hopeless ? kHopelessSpacing : kTrialSpacing * (1 << pace.in_vain);
   pace.in_vain = trial_.nodes > 0 ? std::min(pace.in_vain + 1, kMostInVain) : 0;
   pace.next_trial =
       pace.clock + std::max(spacing * lost, kLeastStepsBetween * sequences_ / trial_.usual_rate);
@@ -235,7 +241,9 @@ int BudgetPolicy::Decide(const BudgetLoad& load, double now) {
     return 0;
   }
   ++steps_;
+  bool look = !NothingNew(load);
   sequences_ = load.sequences;
+  other_rows_ = load.other_rows;
   Pace& pace = pace_[Group(load.sequences)];
   pace.clock += now - std::exchange(decided_, now);
   if (trial_.active) {
@@ -251,6 +259,10 @@ int BudgetPolicy::Decide(const BudgetLoad& load, double now) {
       return std::min(trial_.nodes, load.most_nodes);
     }
     EndTrial(now);
+    look = true;
+  }
+  if (!look && pace.clock < pace.next_trial) {
+    return 0;
   }
   if (trials_ == 0) {
     current_ = 0;

@@ -98,6 +98,7 @@ class BudgetPolicy {
   int TrialTree(const BudgetLoad& load, int best) const;
   int Choose(const BudgetLoad& load) const;
   int Larger(const BudgetLoad& load, int nodes) const;
+  bool NothingNew(const BudgetLoad& load) const;
   bool TrialIsOver(const BudgetLoad& load, double now) const;
   void BeginTrial(const BudgetLoad& load, int nodes, double now);
   void EndTrial(double now);
@@ -112,6 +113,7 @@ class BudgetPolicy {
   Trial trial_;
   std::array<Pace, kGroups> pace_;
   double decided_ = 0;  // when
+  int other_rows_ = 0;  // of the last decision
   int64_t steps_ = 0;
   int64_t trials_ = 0;
   int64_t seen_plain_ = 0;
