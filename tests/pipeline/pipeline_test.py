@@ -70,6 +70,16 @@ class WithDrafter(unittest.TestCase):
         for expected, process in zip(alone, running):
             self.assertEqual(process.communicate_checked()["token_ids"], expected["token_ids"])
 
+    def test_auto_goes_from_the_drafter_to_the_verifier_and_back_without_changing_a_token(self):
+        # At this temperature drafting pays now and then on a CPU: trials take requests from the verifier to the drafter.
+        for seed in range(4):
+            sampling = ("--temperature", 0.6, "--seed", seed)
+            plain = self.cluster.generate(*COMMON, *sampling, "--speculation", "off")
+            answers = [self.cluster.generate_process(*COMMON, *sampling, "--speculation", "auto") for _ in range(3)]
+            for answer in (process.communicate_checked() for process in answers):
+                self.assertEqual(answer["token_ids"], plain["token_ids"])
+                self.assertEqual(answer["fallbacks"], 0)
+
     def test_a_bad_value_is_an_error_that_names_the_field(self):
         for flags, field in ((("--temperature", -1), "temperature"), (("--top-p", 1.5), "top_p"),
                              (("--tree-nodes", 4000), "tree_nodes"), (("--max-tokens", 10 ** 7), "max_tokens")):
