@@ -130,7 +130,7 @@ class InnerTokens {
     for (int j = 0; j < kTiles; ++j) {
       // Rows past the end repeat the last one: nobody reads what becomes of them.
       const int row = min(j * 8 + static_cast<int>(threadIdx.x) % 32 / 4, rows_ - 1);
-      row_[j] = inner + int64_t{item.first + row} * width_;
+      row_[j] = inner + table.inner_row(item, row) * width_;
     }
     Load(0);
   }
@@ -143,7 +143,7 @@ class InnerTokens {
       }
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        // Slots begin at multiples of 16 bytes if the width does: the scratch does.
+        // Rows begin at multiples of 16 bytes if the width does: the scratch does.
         const int at = k + half * 32;
         if (width_ % 8 != 0) {
           token[half][j] = LoadPieceSlowly(row_[j], at, width_);

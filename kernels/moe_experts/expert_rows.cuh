@@ -6,7 +6,7 @@
 
 // Which rows chose which expert: every block sorts the whole call's choices into its own shared memory. That
 // costs about a microsecond and saves a kernel in front of the others; the order is the same in every block,
-// so what one kernel stores by slot another finds by slot.
+// so what one kernel stores by slot another that has the same pieces finds by slot.
 namespace arborist::kernels::cuda {
 
 // At most this many (row, choice) pairs a piece: they are numbered in 16 bits. A call is cut into pieces of
@@ -37,7 +37,7 @@ struct ExpertsPiece {
   int rows;       // of this piece; the last may have fewer
   float* out;
   int64_t out_stride;
-  std::byte* inner;         // [slots, width]
+  std::byte* inner;         // [rows * top_k, width], by pair with bf16 weights, by slot with others
   std::byte* shared_inner;  // [rows, shared_width]
   int inner_bytes;          // of an element
 
@@ -131,6 +131,10 @@ class RowTable {
   }
   // row * top_k + choice of a routed slot.
   __device__ uint32_t pair(int slot) const { return pair_[slot]; }
+  // Of an item's row in `inner` or `shared_inner`, where kernels that have pieces of other sizes find it too.
+  __device__ int64_t inner_row(const ExpertItem& item, int i) const {
+    return item.expert == shared_expert_ ? item.first + i : pair_[item.first + i];
+  }
   __device__ int row(const ExpertItem& item, int i) const {
     return item.expert == shared_expert_ ? item.first + i : static_cast<int>(pair_[item.first + i] / top_k_);
   }

@@ -174,8 +174,8 @@ struct TokenPiece {
 };
 
 // Adds the warps' sums in their order and stores the unit's inner values.
-__device__ inline void FinishGatedUnit(const ExpertsPiece& piece, const GatedUnit& unit, const float4* sums,
-                                       int token_tiles) {
+__device__ inline void FinishGatedUnit(const ExpertsPiece& piece, const GatedTable& table,
+                                       const GatedUnit& unit, const float4* sums, int token_tiles) {
   // Thread (tile pair, lane, token of the lane): 2 x 2 tiles of 32 lanes with two tokens each.
   const int lane = static_cast<int>(threadIdx.x) / 2 % 32;
   const int second_token = static_cast<int>(threadIdx.x) % 2;
@@ -197,7 +197,7 @@ __device__ inline void FinishGatedUnit(const ExpertsPiece& piece, const GatedUni
   }
   auto* const inner = reinterpret_cast<__nv_bfloat16*>(
       unit.item.expert == piece.expert_count ? piece.shared_inner : piece.inner);
-  inner[int64_t{unit.item.first + token} * unit.width + column] = __float2bfloat16_rn(SiluMul(gate, up));
+  inner[table.inner_row(unit.item, token) * unit.width + column] = __float2bfloat16_rn(SiluMul(gate, up));
 }
 
 // The rows are on their way to the second cache while they are being sorted.
@@ -267,7 +267,7 @@ __global__ void __launch_bounds__(GatedMma::kThreads, 2)
       }
     }
     __syncthreads();
-    FinishGatedUnit(piece, unit, sums, token_tiles);
+    FinishGatedUnit(piece, table, unit, sums, token_tiles);
     __syncthreads();
   }
 }

@@ -200,12 +200,14 @@ void Run(CudaBench& bench) {
       moe.Route(16, 4, 1, 1, RouteScoring::kSigmoid, rows);
     }
   }
-  if (bench.Wanted("moe_experts")) {
-    const std::vector<int64_t> rows = {1, 9, 17, 33, 65, 256};
-    moe.Experts({"K2 TP8 384 x 7168 x 256", 7168, 256, 0, 384, 8}, rows);
-    moe.Experts({"K2 TP8 and shared 256", 7168, 256, 256, 384, 8}, {1, 33, 256, 512});
-    moe.Experts({"pair 16 x 256 x 96, shared 96", 256, 96, 96, 16, 4}, {1, 9, 33, 65, 256});
-  }
+  const auto experts = [&](const ExpertsShape& shape, const std::vector<int64_t>& rows) {
+    if (bench.Wanted(absl::StrCat("moe_experts ", shape.name))) {
+      moe.Experts(shape, rows);
+    }
+  };
+  experts({"K2 TP8 384 x 7168 x 256", 7168, 256, 0, 384, 8}, {1, 9, 17, 33, 65, 256});
+  experts({"K2 TP8 and shared 256", 7168, 256, 256, 384, 8}, {1, 33, 256, 512});
+  experts({"pair 16 x 256 x 96, shared 96", 256, 96, 96, 16, 4}, {1, 9, 33, 65, 256, 512});
 }
 
 }  // namespace

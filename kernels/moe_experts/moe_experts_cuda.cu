@@ -52,15 +52,35 @@ absl::Status Launch(Kernel kernel, int64_t blocks, int threads, int shared_bytes
   return LaunchOverlapped(name, kernel, shape, stream.cuda_stream, call);
 }
 
-absl::Status LaunchMma(const ExpertsPiece& call, StreamView stream) {
+// Rows of a piece of gate and up. Its blocks keep no sums, so a piece may have more rows than one of down,
+// and weights are read less often. Where they are read from the second cache, more pieces that sort less are
+// faster.
+int GatedPieceRows(const ExpertsPiece& call) {
+  if (call.rows <= kCachedPieceRows) {
+    return call.rows;
+  }
+  int rows = std::clamp(kMaxPairs / std::max(1, call.top_k), 1, std::min(call.all_rows, kMaxPieceRows));
+  while (rows > call.rows &&
+         GatedMma::SharedBytes(rows * call.top_k, call.expert_count) > kMaxSharedBytes - 1024) {
+    rows = std::max(call.rows, rows / 2);
+  }
+  return rows;
+}
+
+absl::Status LaunchGatedMma(ExpertsPiece call, StreamView stream) {
+  call.rows = GatedPieceRows(call);
   const int pairs = call.rows * call.top_k;
   const int64_t items = MaxRoutedItems(pairs, call.expert_count, GatedMma::kItemRows);
   const int64_t units =
       items * CeilDiv(call.width, GatedMma::kColumns) +
       CeilDiv(call.rows, GatedMma::kItemRows) * CeilDiv(call.shared_width, GatedMma::kColumns);
-  RETURN_IF_ERROR(Launch(GatedMmaKernel, std::min<int64_t>(units, 2 * Multiprocessors()), GatedMma::kThreads,
-                         GatedMma::SharedBytes(pairs, call.expert_count), call, stream,
-                         "moe_experts: gate and up"));
+  return Launch(GatedMmaKernel, std::min<int64_t>(units, 2 * Multiprocessors()), GatedMma::kThreads,
+                GatedMma::SharedBytes(pairs, call.expert_count), call, stream, "moe_experts: gate and up");
+}
+
+absl::Status LaunchMma(const ExpertsPiece& call, StreamView stream) {
+  RETURN_IF_ERROR(LaunchGatedMma(call, stream));
+  const int pairs = call.rows * call.top_k;
   // Few outputs: more warps a block, fewer rounds. The order of the sums is the same.
   const int64_t blocks = CeilDiv(call.hidden, kBlockOutputs);
   if (blocks < Multiprocessors()) {
