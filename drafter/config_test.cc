@@ -98,6 +98,12 @@ TEST_F(DrafterConfigTest, EveryBadValueIsRefusedByName) {
   EXPECT_THAT(With("gpu { memory_fraction: 1.5 }"), HasSubstr("gpu.memory_fraction=1.5"));
   EXPECT_THAT(With("gpu { memory_fraction: 0.5 memory_bytes: 1 }"),
               HasSubstr("gpu.memory_fraction=0.5, expected 0 beside memory_bytes"));
+  EXPECT_THAT(With("gpu { fault { kind: DEVICE_FAULT_KIND_LAUNCH_ERROR } }"),
+              HasSubstr("gpu.fault.trigger_path="));
+  EXPECT_THAT(With("gpu { fault { kind: DEVICE_FAULT_KIND_ILLEGAL_ACCESS trigger_path: \"x\" } }"),
+              HasSubstr("gpu.fault.memory="));
+  EXPECT_THAT(With("gpu { fault { kind: DEVICE_FAULT_KIND_OUT_OF_MEMORY allocation: -1 } }"),
+              HasSubstr("gpu.fault.allocation=-1"));
   EXPECT_THAT(With("", {"--device=tpu"}), HasSubstr("--device=tpu, expected cpu or cuda"));
   EXPECT_THAT(With("fault { round: -1 }"), HasSubstr("fault.round=-1"));
   EXPECT_THAT(With("fault { kind: FAULT_KIND_MAYBE }"), HasSubstr("FAULT_KIND_MAYBE"));

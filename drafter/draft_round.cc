@@ -69,6 +69,9 @@ void DraftRound::LayOut(int64_t streams) {
 }
 
 absl::Status DraftRound::Record() {
+  if (device_.launch_by_launch()) {
+    return absl::OkStatus();
+  }
   for (Size& size : sizes_) {
     const auto enqueue = [&] {
       return Enqueue(size, options_.planes, options_.max_context, model_.settings().block - 1);
@@ -92,6 +95,8 @@ absl::Status DraftRound::Run(std::span<const DraftRequest* const> requests,
   Fill(requests, size);
   if (size.work != nullptr) {
     RETURN_IF_ERROR(size.work->Start());
+  } else if (device_.kind() == DeviceKind::kCuda) {
+    RETURN_IF_ERROR(Enqueue(size, options_.planes, options_.max_context, model_.settings().block - 1));
   } else {
     const DraftRequest& only = *requests[0];
     RETURN_IF_ERROR(
@@ -153,6 +158,7 @@ absl::Status DraftRound::Enqueue(const Size& size, const ContextPlanes& planes, 
                                  int64_t depths) {
   RETURN_IF_ERROR(device_.Copy(device_inputs_.data(), host_inputs_.data(), size.input_bytes));
   RETURN_IF_ERROR(model_.Forward(size.device.block, planes, max_context));
+  RETURN_IF_ERROR(device_.Mark("candidates and trees"));
   ASSIGN_OR_RETURN(const View2<const float> logits, model_.Head(size.streams, depths));
   RETURN_IF_ERROR(Candidates(size, logits));
   const DraftedTrees& out = size.device_trees;

@@ -77,7 +77,7 @@ absl::Status Serve(const Config& config, TerminationSignal& signal) {
                absl::StrJoin(server->addresses(), ", ").c_str(), options.proposer_name.c_str(),
                proposer->max_depth(), config.verifier.c_str());
   std::fprintf(stderr, "drafter: signal %d, draining\n", signal.Wait());
-  server->Drain();
+  device_failure.Drain(*server);
   service.Stop();
   return device_failure.status();
 }

@@ -2,6 +2,10 @@
 // else runs in the process. Skipped without a GPU.
 #include <gtest/gtest.h>
 
+#include <memory>
+#include <string>
+#include <vector>
+
 #include "kernels/backend.h"
 #include "verifier/testing/drive.h"
 #include "verifier/testing/recording_sink.h"
@@ -54,6 +58,29 @@ TEST_F(DeviceFailureTest, MoreThanTheShareIsRefusedAtTheStart) {
                                        kernels::KernelsFor(DeviceKind::kCuda), **device);
   EXPECT_EQ(verifier.status().code(), absl::StatusCode::kResourceExhausted) << verifier.status();
   EXPECT_EQ(verifier.status().message().find("KV cache, 1048576 pages"), 0u) << verifier.status();
+}
+
+TEST_F(DeviceFailureTest, NoStepTakesMemoryOfTheGpuAfterTheStart) {
+  size_t before = 0, after = 0;
+  options_.verifier.before_step = [&](auto, auto, const KvPlanes&, Device& device) {
+    after = device.bytes_left();
+    before = before == 0 ? after : before;
+  };
+  TestVerifier verifier(options_);
+  for (const int prompt : {2, 3, 5, 11, 20, 40, 70, 100}) {  // prompt rows beside trees, in many sizes
+    const auto name = [&](const char* what) { return what + std::to_string(prompt); };
+    RecordingSink beside;
+    const auto handle = verifier->Open(MakeOpen(name("beside"), RandomTokens(prompt, 64, 1), 20, 8), &beside);
+    ASSERT_TRUE(handle.ok()) << handle.status();
+    const Decoded decoded =
+        DecodePlain(*verifier, MakeOpen(name("decodes"), RandomTokens(prompt, 64, 2), 20, 8));
+    EXPECT_TRUE(decoded.closed.ok()) << decoded.closed;
+    verifier->Cancel(*handle);
+    beside.WaitClosed().IgnoreError();
+  }
+  verifier.Destroy();
+  EXPECT_GT(before, 0u);
+  EXPECT_EQ(after, before);
 }
 
 // Last: nothing computes in this process afterwards.

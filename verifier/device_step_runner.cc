@@ -91,11 +91,19 @@ int64_t DeviceStepRunner::Place(const StepSize& size, std::byte* base, Output& o
   return end;
 }
 
-absl::Status DeviceStepRunner::RecordTrees() {
-  for (const StepSize& size : sizes_.OfTreesAlone()) {
-    RETURN_IF_ERROR(Recorded(size).status());
+absl::Status DeviceStepRunner::RecordAll() {
+  if (device_.launch_by_launch()) {
+    return absl::OkStatus();
   }
-  return absl::OkStatus();
+  const std::vector<StepSize> sizes = sizes_.All();
+  return device_.Measure(
+      [&] {
+        for (const StepSize& size : sizes) {
+          RETURN_IF_ERROR(Recorded(size).status());
+        }
+        return absl::OkStatus();
+      },
+      absl::StrCat(sizes.size(), " recorded steps"));
 }
 
 absl::StatusOr<RecordedWork*> DeviceStepRunner::Recorded(const StepSize& size) {
@@ -121,8 +129,10 @@ absl::Status DeviceStepRunner::Enqueue(const StepSize& size) {
   Output out;
   const auto copied = static_cast<size_t>(Place(size, output_.As<std::byte>(), out));
   if (size.logits_rows > 0) {
+    RETURN_IF_ERROR(device_.Mark("choosing tokens"));
     RETURN_IF_ERROR(EnqueueAccept(size, in, forward, out));
   }
+  RETURN_IF_ERROR(device_.Mark("committing"));
   auto* const from = moves_.As<int32_t>();
   auto* const to = from + capacity_.max_rows;
   auto* const feature_slot = to + capacity_.max_rows;
@@ -172,7 +182,10 @@ absl::Status DeviceStepRunner::Run(std::span<const StepTree> trees, std::span<co
                                    absl::FunctionRef<void()> meanwhile) {
   FillStep(trees, chunks, batch_);
   const StepSize size = sizes_.For(batch_.rows, static_cast<int>(batch_.logits_row.size()));
-  ASSIGN_OR_RETURN(RecordedWork* const work, Recorded(size));
+  RecordedWork* work = nullptr;
+  if (!device_.launch_by_launch()) {
+    ASSIGN_OR_RETURN(work, Recorded(size));
+  }
   sampling_.clear();
   for (const StepTree& tree : trees) {
     sampling_.push_back(tree.sampling);
@@ -184,7 +197,7 @@ absl::Status DeviceStepRunner::Run(std::span<const StepTree> trees, std::span<co
     RETURN_IF_ERROR(input_.EnqueueCopy(size));
     ASSIGN_OR_RETURN(forward, shadow_->Forward(*model_, input_.View(size)));
   }
-  RETURN_IF_ERROR(InStep(work->Start(), size));
+  RETURN_IF_ERROR(InStep(work == nullptr ? Enqueue(size) : work->Start(), size));
   meanwhile();
   RETURN_IF_ERROR(InStep(device_.Synchronize(), size));
   RETURN_IF_ERROR(ReadOutcomes(size, trees));

@@ -33,8 +33,9 @@ class DeviceStepRunner final : public StepRunner {
                                                                   const kernels::KernelSet& kernels,
                                                                   Device& device);
 
-  // Records every size of steps without prompt chunks. The others are recorded when they first come.
-  absl::Status RecordTrees();
+  // Records every size of steps, so that none allocates later. Without it a size is recorded when it first
+  // comes.
+  absl::Status RecordAll();
 
   using StepRunner::Run;
   absl::Status Run(std::span<const StepTree> trees, std::span<const StepChunk> chunks,

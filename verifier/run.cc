@@ -185,14 +185,15 @@ absl::Status Serve(const Config& config, TerminationSignal& signal) {
   ShadowOptions shadow = config.shadow;
   shadow.on_report = [&shadow_monitor](const ShadowReport& report) { shadow_monitor.Report(report); };
   shadow.on_passed_over = [&shadow_monitor] { shadow_monitor.PassedOver(); };
-  ASSIGN_OR_RETURN(loaded, Load(config, *device, std::move(shadow),
-                                [&](const BudgetReport& report) { budget_monitor.Report(report); },
-                                [&](const absl::Status& status) { device_failure.Report(status); }));
+  ASSIGN_OR_RETURN(loaded, Load(
+                               config, *device, std::move(shadow),
+                               [&](const BudgetReport& report) { budget_monitor.Report(report); },
+                               [&](const absl::Status& status) { device_failure.Report(status); }));
   PrintTable(config, loaded);
   std::fprintf(stderr, "verifier: %s", MemoryTable(*device).c_str());
   service.Serve(loaded.verifier.get(), loaded.info);
   std::fprintf(stderr, "verifier: signal %d, draining\n", signal.Wait());
-  server->Drain();
+  device_failure.Drain(*server);
   service.Stop();
   // Before the server goes: its last reports may still turn health, which is the server's.
   loaded.verifier.reset();

@@ -56,10 +56,20 @@ StepSize StepSizes::For(int rows, int logits_rows) const {
 
 std::vector<int> StepSizes::BoundsOfTreesAlone() const { return tree_bounds_; }
 
-std::vector<StepSize> StepSizes::OfTreesAlone() const {
+std::vector<StepSize> StepSizes::All() const {
   std::vector<StepSize> sizes;
-  for (const int bound : BoundsOfTreesAlone()) {
-    sizes.push_back(For(bound, bound));
+  for (const int rows : bounds_) {
+    sizes.push_back(For(rows, 0));
+    for (const int logits_rows : bounds_) {
+      if (logits_rows <= std::min(rows, capacity_.max_logits_rows)) {
+        sizes.push_back(For(rows, logits_rows));
+      }
+    }
+  }
+  for (const int rows : tree_bounds_) {
+    if (!std::binary_search(bounds_.begin(), bounds_.end(), rows)) {
+      sizes.push_back(For(rows, rows));
+    }
   }
   return sizes;
 }

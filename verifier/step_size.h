@@ -24,8 +24,8 @@ struct StepSize {
   auto operator<=>(const StepSize&) const = default;
 };
 
-// Which sizes steps are recorded in: few, so that all of decoding can be recorded at the start, and close
-// enough that padding costs little.
+// Which sizes steps are recorded in: few, so that all can be recorded at the start, and close enough that
+// padding costs little.
 class StepSizes {
  public:
   explicit StepSizes(const StepCapacity& capacity);
@@ -34,8 +34,8 @@ class StepSizes {
   StepSize For(int rows, int logits_rows) const;
   // Rows of steps of trees alone: ascending.
   std::vector<int> BoundsOfTreesAlone() const;
-  // Every size that those come in.
-  std::vector<StepSize> OfTreesAlone() const;
+  // Every size there is, with prompt rows and without.
+  std::vector<StepSize> All() const;
 
  private:
   StepCapacity capacity_;

@@ -41,7 +41,7 @@ absl::StatusOr<std::unique_ptr<VerifierImpl>> VerifierImpl::Create(const Verifie
     ASSIGN_OR_RETURN(std::unique_ptr<DeviceStepRunner> runner,
                      DeviceStepRunner::Create(CapacityOf(options), made->model_.get(), &made->cache_,
                                               projecting, kernels, device));
-    RETURN_IF_ERROR(runner->RecordTrees());
+    RETURN_IF_ERROR(runner->RecordAll());
     made->runner_ = std::move(runner);
     return made;
   }
@@ -252,6 +252,9 @@ void VerifierImpl::RunStep() {
   step_status_ = runner_->Run(step_trees_, step_chunks_, [this] { Deliver(); });
   Deliver();  // where it failed before that
   if (device_.kind() == DeviceKind::kCuda) {
+    device_fault_.Update(step_status_);
+  } else if (step_status_.ok()) {  // a CPU that fails does so between steps, where a test planted it
+    step_status_ = device_.Synchronize();
     device_fault_.Update(step_status_);
   }
   const double seconds = std::chrono::duration<double>(Clock::now() - step_begin_).count();

@@ -13,7 +13,7 @@ constexpr size_t kAlignment = 256;
 
 class CpuDevice final : public Device {
  public:
-  explicit CpuDevice(ThreadPool& threads) : threads_(&threads) {}
+  CpuDevice(ThreadPool& threads, DeviceFault fault) : threads_(&threads), fault_(std::move(fault)) {}
 
   DeviceKind kind() const override { return DeviceKind::kCpu; }
   std::string name() const override { return "CPU"; }
@@ -25,7 +25,7 @@ class CpuDevice final : public Device {
 
   absl::StatusOr<DeviceMemory> Allocate(size_t bytes, absl::string_view what) override {
     const size_t size = (bytes + kAlignment) / kAlignment * kAlignment;
-    void* data = std::aligned_alloc(kAlignment, size);
+    void* data = fault_.FailsAllocation() ? nullptr : std::aligned_alloc(kAlignment, size);
     if (data == nullptr) {
       return absl::ResourceExhaustedError(
           absl::StrCat(what, ": ", bytes, " bytes, more than this machine has free"));
@@ -41,7 +41,17 @@ class CpuDevice final : public Device {
     std::memcpy(to, from, bytes);
     return absl::OkStatus();
   }
-  absl::Status Synchronize() override { return absl::OkStatus(); }
+  // Work is done when it is enqueued; only a planted fault shows here.
+  absl::Status Synchronize() override {
+    if (failure_.ok() && fault_.FailsLaunch()) {
+      failure_ = absl::InternalError("device work: a planted launch error");
+    }
+    if (failure_.ok() && fault_.TakesMemory()) {
+      failure_ =
+          absl::InternalError(absl::StrCat("device work: a planted illegal access to ", fault_.memory()));
+    }
+    return failure_;
+  }
   absl::StatusOr<std::unique_ptr<RecordedWork>> Record(absl::FunctionRef<absl::Status()>,
                                                        absl::string_view) override {
     return absl::UnimplementedError("the CPU runs work at once and records none");
@@ -49,10 +59,14 @@ class CpuDevice final : public Device {
 
  private:
   ThreadPool* threads_;
+  PlantedFault fault_;
+  absl::Status failure_;
 };
 
 }  // namespace
 
-std::unique_ptr<Device> OpenCpuDevice(ThreadPool& threads) { return std::make_unique<CpuDevice>(threads); }
+std::unique_ptr<Device> OpenCpuDevice(ThreadPool& threads, DeviceFault fault) {
+  return std::make_unique<CpuDevice>(threads, std::move(fault));
+}
 
 }  // namespace arborist

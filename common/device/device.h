@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "common/device/planted_fault.h"
 #include "common/tensor/view.h"
 #include "common/threads/thread_pool.h"
 
@@ -88,11 +89,27 @@ class Device {
   // Enqueued; either side may be the host's. Host memory must stay as it is until the copy has run.
   virtual absl::Status Copy(void* to, const void* from, size_t bytes) = 0;
   // Waits until everything enqueued is done. An error that the device reported meanwhile is Internal and
-  // names the kernel where that is known; the device is unusable from then on.
+  // names the part of the recorded work and its kernels (see Mark); the device is unusable from then on:
+  // every later call says the same.
   virtual absl::Status Synchronize() = 0;
   // Calls `work` once, which only enqueues on stream(), and keeps what it enqueued.
   virtual absl::StatusOr<std::unique_ptr<RecordedWork>> Record(absl::FunctionRef<absl::Status()> work,
                                                                absl::string_view what) = 0;
+
+  // While work is recorded: what follows is its part of this name, up to the next mark. It costs half a
+  // microsecond or so, and tells in which part a fault was: Synchronize's error names it and its kernels.
+  virtual absl::Status Mark(absl::string_view) { return absl::OkStatus(); }
+  // To find one kernel that fails: every launch is waited for, so its error names it, and nothing is
+  // recorded.
+  virtual bool launch_by_launch() const { return false; }
+
+  // Runs `work` and lists under `what` the memory that the driver took of the device for it, beside what was
+  // allocated here: recorded work, kernels that were loaded. It counts as this process's, and more than the
+  // limit is ResourceExhausted. Other processes that start at the same time blur the figure. The CPU has
+  // none.
+  virtual absl::Status Measure(absl::FunctionRef<absl::Status()> work, absl::string_view) { return work(); }
+  // Lines under the memory table: what is measured and not this process's alone. May be empty.
+  virtual std::string MemoryNote() const { return ""; }
 
   const std::vector<Allocation>& allocations() const { return allocations_; }
 
@@ -101,7 +118,7 @@ class Device {
 };
 
 // `threads` outlives the device. Recorded work cannot be kept on the CPU: Record is Unimplemented there.
-std::unique_ptr<Device> OpenCpuDevice(ThreadPool& threads);
+std::unique_ptr<Device> OpenCpuDevice(ThreadPool& threads, DeviceFault fault = {});
 
 struct CudaDeviceOptions {
   int index = 0;
@@ -112,6 +129,9 @@ struct CudaDeviceOptions {
   double memory_fraction = 0;
   // Not empty: a WorkTrace of the recorded work goes there. Costs some microseconds each time.
   std::string trace_path{};
+  // See Device. Many times slower.
+  bool launch_by_launch = false;
+  DeviceFault fault{};
 };
 
 // FailedPrecondition, in one line, without a usable GPU or in a build without CUDA.
@@ -121,6 +141,7 @@ absl::StatusOr<std::unique_ptr<Device>> OpenCudaDevice(const CudaDeviceOptions& 
 struct DeviceOptions {
   DeviceKind kind = DeviceKind::kCpu;
   CudaDeviceOptions cuda;
+  DeviceFault cpu_fault;
 };
 absl::StatusOr<std::unique_ptr<Device>> OpenDevice(const DeviceOptions& options, ThreadPool& threads);
 

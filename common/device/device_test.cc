@@ -1,7 +1,13 @@
 #include "common/device/device.h"
 
+#include <unistd.h>
+
 #include <cstdint>
+#include <cstdio>
 #include <cstring>
+#include <fstream>
+#include <memory>
+#include <string>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -132,6 +138,26 @@ TEST(CudaDeviceTest, MoreThanTheShareIsRefusedByName) {
   EXPECT_EQ(more.status().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(more.status().message(),
             "weights: 524289 bytes wanted, 524288 left of this process's share of the GPU's memory");
+}
+
+TEST(DeviceTest, APlantedFaultOnTheCpuHappensOnceAndIsTheLastWord) {
+  ThreadPool threads(1);
+  const auto full = OpenCpuDevice(threads, {.kind = DeviceFault::Kind::kOutOfMemory, .allocation = 2});
+  EXPECT_TRUE(full->Allocate(16, "weights").ok());
+  const auto refused = full->Allocate(16, "KV cache");
+  EXPECT_EQ(refused.status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(refused.status().message()), HasSubstr("KV cache: 16 bytes"));
+  EXPECT_TRUE(full->Allocate(16, "scratch").ok());
+
+  const std::string trigger = ::testing::TempDir() + "/device_test_trigger" + std::to_string(getpid());
+  const auto failing =
+      OpenCpuDevice(threads, {.kind = DeviceFault::Kind::kLaunchError, .trigger_path = trigger});
+  EXPECT_TRUE(failing->Synchronize().ok());
+  std::ofstream(trigger) << "now\n";
+  const absl::Status failed = failing->Synchronize();
+  EXPECT_EQ(failed.code(), absl::StatusCode::kInternal);
+  std::remove(trigger.c_str());
+  EXPECT_EQ(failing->Synchronize(), failed);
 }
 
 }  // namespace

@@ -19,7 +19,7 @@ absl::StatusOr<std::unique_ptr<Device>> OpenDevice(const DeviceOptions& options,
   if (options.kind == DeviceKind::kCuda) {
     return OpenCudaDevice(options.cuda);
   }
-  return OpenCpuDevice(threads);
+  return OpenCpuDevice(threads, options.cpu_fault);
 }
 
 std::chrono::microseconds SpinBesideDevice(DeviceKind kind) {
@@ -47,7 +47,7 @@ std::string MemoryTable(const Device& device) {
     absl::StrAppendFormat(&table, "  %-36s %12.3f MiB\n", line.what, mib(line.bytes));
   }
   absl::StrAppendFormat(&table, "  %-36s %12.3f MiB\n", "sum", mib(sum));
-  return table;
+  return table + device.MemoryNote();
 }
 
 }  // namespace arborist

@@ -8,6 +8,38 @@
 #include "common/rpc/status_bridge.h"
 
 namespace arborist {
+namespace {
+
+absl::StatusOr<DeviceFault> ReadFault(const v1::DeviceFault& in) {
+  DeviceFault out;
+  switch (in.kind()) {
+    case v1::DEVICE_FAULT_KIND_UNSPECIFIED:
+      return out;
+    case v1::DEVICE_FAULT_KIND_OUT_OF_MEMORY:
+      out.kind = DeviceFault::Kind::kOutOfMemory;
+      break;
+    case v1::DEVICE_FAULT_KIND_LAUNCH_ERROR:
+      out.kind = DeviceFault::Kind::kLaunchError;
+      break;
+    case v1::DEVICE_FAULT_KIND_ILLEGAL_ACCESS:
+      out.kind = DeviceFault::Kind::kIllegalAccess;
+      break;
+    default:
+      return FieldError("gpu.fault.kind", absl::StrCat(static_cast<int>(in.kind())), "a DeviceFaultKind");
+  }
+  ASSIGN_OR_RETURN(out.allocation, ValueOr("gpu.fault.allocation", in.allocation(), 1, 1, INT64_MAX));
+  out.trigger_path = in.trigger_path();
+  if (out.kind != DeviceFault::Kind::kOutOfMemory && out.trigger_path.empty()) {
+    return FieldError("gpu.fault.trigger_path", "", "a file to wait for");
+  }
+  out.memory = in.memory();
+  if (out.kind == DeviceFault::Kind::kIllegalAccess && out.memory.empty()) {
+    return FieldError("gpu.fault.memory", "", "a name of the memory table");
+  }
+  return out;
+}
+
+}  // namespace
 
 absl::StatusOr<v1::Device> DeviceOfFlag(const std::string& name) {
   if (name != "cpu" && name != "cuda") {
@@ -39,7 +71,10 @@ absl::StatusOr<DeviceOptions> ReadDeviceConfig(v1::Device device, const v1::GpuC
   options.cuda = {.index = gpu.index(),
                   .memory_limit = static_cast<size_t>(gpu.memory_bytes()),
                   .memory_fraction = gpu.memory_fraction(),
-                  .trace_path = gpu.trace_path()};
+                  .trace_path = gpu.trace_path(),
+                  .launch_by_launch = gpu.launch_by_launch()};
+  ASSIGN_OR_RETURN(options.cpu_fault, ReadFault(gpu.fault()));
+  options.cuda.fault = options.cpu_fault;
   return options;
 }
 

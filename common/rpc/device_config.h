@@ -16,7 +16,8 @@ absl::StatusOr<v1::Device> DeviceOfFlag(const std::string& name);
 // Checks every field; whether the GPU is there is OpenDevice's question.
 absl::StatusOr<DeviceOptions> ReadDeviceConfig(v1::Device device, const v1::GpuConfig& gpu);
 
-// --device, --cuda-device, --gpu-memory and --gpu-trace, into a service's config, which outlives the flags.
+// --device, --cuda-device, --gpu-memory, --gpu-trace and --gpu-launch-by-launch, into a service's config,
+// which outlives the flags.
 template <typename Message>
 void AddDeviceFlags(FlagSet& flags, Message& config) {
   flags.Add("device", "cpu or cuda", [&config](const std::string& name) {
@@ -32,6 +33,8 @@ void AddDeviceFlags(FlagSet& flags, Message& config) {
     config.mutable_gpu()->set_trace_path(path);
     return absl::OkStatus();
   });
+  flags.AddSwitch("gpu-launch-by-launch", "wait for every kernel, so that an error names it; slow",
+                  [&config] { config.mutable_gpu()->set_launch_by_launch(true); });
 }
 
 }  // namespace arborist

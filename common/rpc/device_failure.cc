@@ -2,28 +2,42 @@
 
 #include <unistd.h>
 
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 
 namespace arborist {
+namespace {
+
+constexpr std::chrono::seconds kLastWords{1};
+
+}  // namespace
 
 void DeviceFailure::Report(const absl::Status& status) {
   {
     const std::lock_guard lock(mutex_);
-    if (!status_.ok()) {
+    if (failed_) {
       return;
     }
-    status_ = status;
+    failed_ = true;
   }
   std::fprintf(stderr, "%s: the device failed: %s\n", process_.c_str(),
                std::string(status.message()).c_str());
-  health_.Set(false);
+  health_.Fail();
   kill(getpid(), SIGTERM);
+}
+
+void DeviceFailure::Drain(RpcServer& server) const {
+  if (status().ok()) {
+    server.Drain();
+  } else {
+    server.Drain(kLastWords);
+  }
 }
 
 absl::Status DeviceFailure::status() const {
   const std::lock_guard lock(mutex_);
-  return status_;
+  return failed_ ? absl::InternalError("ended because its device failed") : absl::OkStatus();
 }
 
 }  // namespace arborist

@@ -9,22 +9,25 @@
 
 namespace arborist {
 
-// How a process ends whose device failed: it says why, health turns to NOT_SERVING, and a SIGTERM to itself
-// drains it like any other end; status() is then its reason. Thread-safe.
+// How a process ends whose device failed: it says why in one line, health turns to NOT_SERVING for good, and
+// a SIGTERM to itself drains it like any other end, but not with exit status 0: see status(). Thread-safe.
 class DeviceFailure {
  public:
   DeviceFailure(std::string process, ServingSwitch& health) : process_(std::move(process)), health_(health) {}
 
   // More than one report is as good as one.
   void Report(const absl::Status& status);
-  // OK while the device works.
+  // As long as the server is told to wait for running calls; after a failure nothing that runs can succeed,
+  // and only what was said goes out.
+  void Drain(RpcServer& server) const;
+  // What the process ends with: OK, or that its device failed.
   absl::Status status() const;
 
  private:
   const std::string process_;
   ServingSwitch& health_;
   mutable std::mutex mutex_;
-  absl::Status status_;
+  bool failed_ = false;
 };
 
 }  // namespace arborist

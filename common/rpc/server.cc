@@ -120,13 +120,13 @@ void RpcServer::SetServing(const std::string& service, bool serving) {
   server_->GetHealthCheckService()->SetServingStatus(service, serving);
 }
 
-void RpcServer::Drain() {
+void RpcServer::Drain(std::chrono::milliseconds most) {
   if (server_ == nullptr || drained_) {
     return;
   }
   drained_ = true;
   server_->GetHealthCheckService()->Shutdown();
-  server_->Shutdown(std::chrono::system_clock::now() + drain_);
+  server_->Shutdown(std::chrono::system_clock::now() + most);
   server_->Wait();
 }
 

@@ -39,7 +39,8 @@ class RpcServer {
 
   // Says NOT_SERVING to all, refuses new calls, gives running ones `drain` to end, cancels the rest and waits
   // for them. Idempotent.
-  void Drain();
+  void Drain() { Drain(drain_); }
+  void Drain(std::chrono::milliseconds most);
 
  private:
   RpcServer() = default;

@@ -15,6 +15,9 @@
 namespace arborist::verifier {
 namespace {
 
+// Of the layers: enough to tell where a fault was, few enough to cost less than a hundredth of a small model.
+constexpr int kParts = 4;
+
 absl::Status CheckOptions(const ModelOptions& options, const ModelConfig& config) {
   const auto error = [](const char* field, int64_t value, const std::string& expectation) {
     return absl::InvalidArgumentError(absl::StrCat(field, "=", value, ", expected ", expectation));
@@ -98,6 +101,8 @@ DecoderModel::DecoderModel(const ModelOptions& options, ModelConfig config, Inte
       rope_(std::move(rope)),
       scratch_(std::move(scratch)),
       host_reads_batch_(device.kind() == DeviceKind::kCpu),
+      device_(device),
+      marked_layers_(static_cast<int>(CeilDiv(config_.layers, kParts))),
       rank_{config_, meaning_, plan_, kernels, device.stream(), communicator, rope_, scratch_} {}
 
 absl::Status DecoderModel::CheckBatch(const StepBatchView& batch, const KvPlanes& planes) const {
@@ -186,6 +191,10 @@ absl::StatusOr<ForwardResult> DecoderModel::Forward(const StepBatchView& batch, 
   RETURN_IF_ERROR(CheckBatch(batch, planes));
   RETURN_IF_ERROR(Embed(batch));
   for (int layer = 0; layer < config_.layers; ++layer) {
+    if (!host_reads_batch_ && layer > 0 && layer % marked_layers_ == 0) {
+      RETURN_IF_ERROR(device_.Mark(
+          absl::StrCat("layers ", layer, " to ", std::min<int>(layer + marked_layers_, config_.layers) - 1)));
+    }
     const View1<const float> next_norm =
         layer + 1 < config_.layers ? weights_.layers[layer + 1].input_norm : weights_.norm;
     RETURN_IF_ERROR(ForwardLayer(rank_, weights_.layers[layer], next_norm, TapOf(layer, batch.rows), batch,

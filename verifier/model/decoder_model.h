@@ -47,6 +47,8 @@ class DecoderModel final : public Model {
   const RopeTables rope_;
   Scratch scratch_;
   const bool host_reads_batch_;
+  Device& device_;
+  const int marked_layers_;  // as many make a part for Device::Mark
   RankContext rank_;
 };
 

@@ -1,0 +1,133 @@
+#!/usr/bin/env python3
+"""A device that fails under a running verifier or drafter: the call ends with a status that names the failure, health hears NOT_SERVING,
+and the process ends by itself with status 1 and one line that says why. On the CPU the failure is only reported; on a GPU (skipped
+without one) it is CUDA's own. Each test has a cluster of its own, since it breaks one."""
+import os
+import subprocess
+import sys
+import unittest
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from processes import Cluster, client  # noqa: E402
+
+PROMPT = "import os\nimport sys\n\n\ndef read_file(path):\n"
+COMMON = ("--prompt", PROMPT, "--ignore-eos", "--max-tokens", 40, "--temperature", 0, "--speculation", "tree", "--tree-nodes", 8)
+ILLEGAL = r"{}: an illegal memory access was encountered \(cudaErrorIllegalAddress\)"
+SAMPLING_GONE = 'kind: DEVICE_FAULT_KIND_ILLEGAL_ACCESS memory: "sampling"'
+CANDIDATES_GONE = 'kind: DEVICE_FAULT_KIND_ILLEGAL_ACCESS memory: "draft candidates"'
+SECONDS = 20  # of a process that ends by itself
+
+
+class OnTheCpu(unittest.TestCase):
+    device = "cpu"
+    launch_error = "device work: a planted launch error"
+    illegal_access = "device work: a planted illegal access to "
+
+    def setUp(self):
+        self.cluster = Cluster(device=self.device)
+        self.addCleanup(self.cluster.stop)
+        self.trigger = os.path.join(self.cluster.folder, "fail-now")
+
+    def plant(self, service, fault):
+        """Gives the service a config with this fault, which waits for the trigger file."""
+        with open(service.config, encoding="utf-8") as shipped:
+            text = shipped.read()
+        service.config = os.path.join(self.cluster.folder, f"{service.name}.textproto")
+        with open(service.config, "w", encoding="utf-8") as config:
+            config.write(f'{text}\ngpu {{ fault {{ {fault} trigger_path: "{self.trigger}" }} }}\n')
+
+    def log(self, service):
+        with open(service.log.name, encoding="utf-8") as log:
+            return log.read()
+
+    def fail_under_a_call(self, service):
+        """Returns what the call that was running said. Checks health, exit status and reason."""
+        before = self.cluster.generate(*COMMON)
+        watch = subprocess.Popen([client(), "health", "--address", service.address, "--watch", "--timeout", f"{3 * SECONDS}s",
+                                  "--service", f"arborist.v1.{service.name.capitalize()}Service"], stdout=subprocess.PIPE, text=True)
+        self.addCleanup(watch.wait)
+        self.addCleanup(watch.kill)
+        self.assertEqual(watch.stdout.readline(), "SERVING\n")
+        with open(self.trigger, "w", encoding="utf-8"):
+            pass
+        answer = self.cluster.generate_process(*COMMON).communicate_checked(check=False)
+        self.assertEqual(watch.stdout.readline(), "NOT_SERVING\n")
+        self.assertEqual(service.process.wait(timeout=SECONDS), 1, self.log(service))
+        reasons = [line for line in self.log(service).splitlines() if "the device failed: " in line]
+        self.assertEqual(len(reasons), 1, self.log(service))
+        self.assertEqual(self.log(service).splitlines()[-1], f"arborist-{service.name}: ended because its device failed")
+        return answer, reasons[0], before
+
+    def verifier_fails(self, fault, named):
+        self.plant(self.cluster.verifier, fault)
+        self.cluster.start()
+        (status, out, err), reason, _ = self.fail_under_a_call(self.cluster.verifier)
+        self.assertRegex(reason, named)
+        self.assertNotEqual(status, 0, out)
+        self.assertRegex(out + err, named)
+
+    def drafter_fails(self, fault, named):
+        self.plant(self.cluster.drafter, fault)
+        self.cluster.start()
+        (status, out, err), reason, before = self.fail_under_a_call(self.cluster.drafter)
+        self.assertRegex(reason, named)
+        self.assertEqual(status, 0, err)  # whoever loses its drafter decodes plainly, and loses no token
+        self.assertIn(str(before["token_ids"][-1]), out)
+
+    def is_refused_at_the_start(self, service, wanted):
+        self.plant(service, "kind: DEVICE_FAULT_KIND_OUT_OF_MEMORY allocation: 3")
+        service.start(wait=False)
+        self.assertEqual(service.process.wait(timeout=3 * SECONDS), 1)
+        self.assertRegex(self.log(service).splitlines()[-1], f"^arborist-{service.name}: .*{wanted}")
+
+    def test_a_launch_error_of_the_verifier(self):
+        self.verifier_fails("kind: DEVICE_FAULT_KIND_LAUNCH_ERROR", self.launch_error)
+
+    def test_an_illegal_access_of_the_verifier(self):
+        self.verifier_fails(SAMPLING_GONE, self.illegal_access)
+
+    def test_a_launch_error_of_the_drafter(self):
+        self.drafter_fails("kind: DEVICE_FAULT_KIND_LAUNCH_ERROR", self.launch_error)
+
+    def test_an_illegal_access_of_the_drafter(self):
+        self.drafter_fails(CANDIDATES_GONE, self.illegal_access)
+
+    def test_a_verifier_without_memory_is_refused_at_the_start(self):
+        self.is_refused_at_the_start(self.cluster.verifier, "[0-9]+ bytes")
+
+    def test_a_drafter_without_memory_is_refused_at_the_start(self):
+        self.is_refused_at_the_start(self.cluster.drafter, "[0-9]+ bytes")
+
+
+class OnAGpu(OnTheCpu):
+    device = "cuda"
+    launch_error = r"small_copy: invalid argument \(cudaErrorInvalidValue\)"
+    illegal_access = ""
+
+    def setUp(self):
+        super().setUp()
+        probe = self.cluster.verifier
+        probe.flags += ["--model", "/nonexistent"]
+        probe.start(wait=False)
+        probe.process.wait(timeout=SECONDS)
+        if "device=CUDA" in self.log(probe):
+            self.skipTest(self.log(probe).splitlines()[-1])
+        probe.flags = probe.flags[:-2]
+
+    def verifier_fails(self, fault, named):
+        super().verifier_fails(fault, named or ILLEGAL.format(r"device work in choosing tokens \(one of mark, sample_target[^)]*, tree_accept\)"))
+
+    def drafter_fails(self, fault, named):
+        super().drafter_fails(fault, named or ILLEGAL.format(r"device work in candidates and trees \(one of mark, [^)]*top_k_log_prob[^)]*, tree_build, small_copy\)"))
+
+    def test_an_illegal_access_of_the_verifier_launch_by_launch_names_the_kernel(self):
+        self.cluster.verifier.flags.append("--gpu-launch-by-launch")
+        super().verifier_fails(SAMPLING_GONE, ILLEGAL.format("sample_target[^:]*(: [a-z]+)?"))
+
+    def test_an_illegal_access_of_the_drafter_launch_by_launch_names_the_kernel(self):
+        self.cluster.drafter.flags.append("--gpu-launch-by-launch")
+        super().drafter_fails(CANDIDATES_GONE, ILLEGAL.format("top_k_log_prob[^:]*(: [a-z]+)?"))
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
