@@ -34,6 +34,7 @@ struct DensePlan {
   // Weight rows and tokens of a block, no part of the bits: 64 rows x 8, 16, 24 or 40 tokens, 128 x 40 or 64.
   int rows = 64;
   int tokens = 8;
+  bool two_an_sm = true;  // of 64 x 40: all blocks run at once where two share an SM
 };
 
 DensePlan PlanDense(int64_t heads, int64_t outputs, int64_t inputs, int64_t tokens, bool clusters);

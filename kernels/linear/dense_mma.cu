@@ -151,7 +151,9 @@ absl::Status LaunchPlan(const DensePlan& plan, const Work& work, cudaStream_t st
     case 64024:
       return Launch<MmaTile<1, 4, 3, 1>>(work, stream);
     case 64040:
-      return Launch<MmaTile<1, 4, 5, 1>>(work, stream);
+      // Tokens are fetched a stage ahead, so stages are long: of two or three blocks that an SM holds.
+      return plan.two_an_sm ? Launch<MmaTile<1, 4, 5, 1, 4>>(work, stream)
+                            : Launch<MmaTile<1, 4, 5, 1, 3>>(work, stream);
     case 128040:
       return Launch<MmaTile<2, 4, 5, 1>>(work, stream);
     case 128064:

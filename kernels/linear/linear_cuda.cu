@@ -18,6 +18,8 @@ constexpr int64_t kBlocks = 200;
 constexpr int64_t kStepsPerRank = 8;
 // About as many as a large GPU has SMs; for what is no part of the bits.
 constexpr int64_t kBlocksAtOnce = 132;
+// Blocks of 64 rows that fill it several times over.
+constexpr int64_t kManyBlocks = 1024;
 // Elements of a weight that is no more than a launch.
 constexpr int64_t kSmallWeight = 512 * 1024;
 
@@ -48,8 +50,9 @@ DensePlan PlanDense(int64_t heads, int64_t outputs, int64_t inputs, int64_t toke
     // A block copies all of its tokens through one SM: where SMs would be idle, fewer tokens a block.
     if (n >= tokens || blocks * CeilDiv(tokens, n) <= kBlocksAtOnce) {
       plan.tokens = n;
-      // Tall blocks read x less often.
-      plan.rows = n == 40 && blocks >= kBlocks ? 128 : 64;
+      // Tall blocks read x less often, but fewer keep less of the weights under way.
+      plan.rows = n == 40 && blocks >= (heads == 1 ? kManyBlocks : kBlocks) ? 128 : 64;
+      plan.two_an_sm = blocks * CeilDiv(tokens, n) <= 2 * kBlocksAtOnce;
       return plan;
     }
   }

@@ -137,6 +137,32 @@ TEST_F(LinearCudaTest, ARowHasTheSameBitsAloneAndAmongAnyNumberOfRowsAndAtAnyAdd
   }
 }
 
+// More blocks than run at once take other tiles.
+TEST_F(LinearCudaTest, RowsOfATallWeightHaveTheSameBitsAmongAnyNumberOfRows) {
+  SCOPED_TRACE(random_.seed());
+  constexpr int64_t kRows = 70, kOutputs = 17000, kInputs = 168;
+  const StoredMatrix weight(random_, DType::kBF16, kOutputs, kInputs);
+  const std::vector<float> x = random_.Normals(kRows * kInputs);
+  const DeviceArray<uint8_t> stored(BytesOf(weight.view()));
+  const DeviceArray<float> in(x), all(kRows * kOutputs);
+  const WeightView on_device = OnDevice(weight.view(), stored);
+  ASSERT_TRUE(
+      cuda::Linear({in.const_view(kRows, kInputs), on_device, all.view(kRows, kOutputs)}, stream()).ok());
+  const std::vector<float> want = all.Read();
+  EXPECT_TRUE(Close(want, Oracle(x, weight.view(), kRows), Tolerance(kInputs)));
+  for (const int64_t count : {1, 9, 17, 25, 33, 40, 41}) {
+    const int64_t first = random_.Uniform(0, kRows - count);
+    const DeviceArray<float> out(count * kOutputs);
+    ASSERT_TRUE(
+        cuda::Linear(
+            {{in.data() + first * kInputs, count, kInputs, kInputs}, on_device, out.view(count, kOutputs)},
+            stream())
+            .ok());
+    EXPECT_TRUE(SameBits(out.Read(), {want.data() + first * kOutputs, static_cast<size_t>(count * kOutputs)}))
+        << count << " rows";
+  }
+}
+
 constexpr std::pair<int, int> kTiles[] = {{64, 8}, {64, 16}, {64, 24}, {64, 40}, {128, 40}, {128, 64}};
 
 TEST_F(LinearCudaTest, TheTileIsNoPartOfTheBitsAndTheRanksAreTheShapes) {

@@ -18,8 +18,9 @@ namespace arborist::kernels::cuda {
 
 inline constexpr int kMmaStep = 32;
 
-// A block's shape: warps stand kRowWarps x kTokenWarps, each with kRowTiles x kTokenTiles tiles of 16 x 8.
-template <int kRowTileCount, int kRowWarpCount, int kTokenTileCount, int kTokenWarpCount>
+// A block's shape: warps stand kRowWarps x kTokenWarps, each with kRowTiles x kTokenTiles tiles of 16 x 8;
+// kSteps share a barrier (0: what has proved good).
+template <int kRowTileCount, int kRowWarpCount, int kTokenTileCount, int kTokenWarpCount, int kSteps = 0>
 struct MmaTile {
   static constexpr int kRowTiles = kRowTileCount;
   static constexpr int kRowWarps = kRowWarpCount;
@@ -31,7 +32,7 @@ struct MmaTile {
   // change places by (r / 2) % 4, so that eight rows' pieces of one place lie in different banks.
   static constexpr int kStepBytes = (kRows + kTokens) * 64;
   // Small steps share a barrier.
-  static constexpr int kStepsPerStage = kStepBytes <= 5632 ? 4 : 2;
+  static constexpr int kStepsPerStage = kSteps > 0 ? kSteps : kStepBytes <= 5632 ? 4 : 2;
   static constexpr int kStageBytes = kStepsPerStage * kStepBytes;
   // What is under way hides the latency of memory, and other blocks on the same SM that of a step.
   static constexpr int kStages = std::max(3, 75 * 1024 / kStageBytes);
