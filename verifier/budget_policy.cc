@@ -271,14 +271,15 @@ int BudgetPolicy::Decide(const BudgetLoad& load, double now) {
   }
   const int chosen = Choose(load);
   const double least = kLeastStepsBetween * load.sequences / Rate(load, chosen);
-  if (chosen == 0 && current_ > 0) {
+  if (chosen == 0 && pace.trees) {
     pace.next_trial = pace.clock + std::max(least, kReturnSpacing * pace.lost);
-  } else if (chosen > 0 && current_ == 0) {
+  } else if (chosen > 0 && !pace.trees) {
     pace.next_trial = std::max(pace.next_trial, pace.clock + least);
   } else if (pace.next_trial < 0) {
     pace.next_trial = pace.clock + least;
   }
   current_ = chosen;
+  pace.trees = chosen > 0;
   pace.in_vain = chosen > 0 ? 0 : pace.in_vain;
   if (const int tree = BestTree(load); pace.clock >= pace.next_trial && (current_ > 0 || tree > 0)) {
     BeginTrial(load, current_ == 0 ? TrialTree(load, tree) : 0, now);

@@ -73,6 +73,7 @@ class BudgetPolicy {
     double next_trial = -1;  // -1: so many were never seen
     double lost = 0;         // by the last trial of trees
     int in_vain = 0;         // the last trials of trees
+    bool trees = false;      // what so many did last, trials left out
   };
   struct Trial {
     bool active = false;
