@@ -14,7 +14,7 @@ namespace arborist::kernels::cuda {
 
 // One block finishes a row: its candidates in order, the sum over all tiles, the edges.
 
-inline constexpr int64_t kMaxRounds = 128;  // of 8192 ids
+inline constexpr int64_t kMaxRounds = 64;  // of 8192 ids: a row's maxima fit shared memory
 
 // sorted[0..k-1]: the best of the buffer's `held` >= k keys, in order. Four lanes count for each key how many
 // are larger.

@@ -9,23 +9,28 @@
 
 namespace arborist::kernels::cuda {
 
-// The candidates of a row. While it is read, nothing is kept but the largest of each lane's 32 ids; when all
-// of it has been read, these say which few lanes can hold candidates, and those are read again.
+// The candidates of a row. While it is read, nothing is kept but the largest of each lane's first and last 16
+// ids in a tile; when all of it has been read, these say which few can hold candidates, and those are read
+// again.
 
 // The upper half of -FLT_MAX's order key: lanes beyond the vocabulary stay below.
 inline constexpr uint32_t kLeastHalf = 0x0080;
 
+// Steps of a tile that one of the maxima is of.
+inline constexpr int32_t kStepsOfMaximum = 2;
+static_assert(kStepsOfMaximum * 2 == kTileSteps && kTopKTileMaxima == 64);
+
 struct LaneMaxima {
-  const uint16_t* half;  // [lanes] upper halves of the order keys; 16-byte aligned
-  int32_t lanes;         // 32 for each tile
+  const uint16_t* half;  // [count] upper halves of the order keys; 16-byte aligned
+  int32_t count;         // 64 for each tile: lane 0's two, lane 1's, ...
 };
 
 // The largest of the halves that this thread looks through, all threads together through all.
 __device__ inline uint32_t LargestOfThread(const LaneMaxima& maxima) {
   const auto t = static_cast<int32_t>(threadIdx.x);
-  if (maxima.lanes <= 8 * kBufferThreads) {
+  if (maxima.count <= 8 * kBufferThreads) {
     uint32_t half = 0;
-    for (int32_t i = t; i < maxima.lanes; i += kBufferThreads) {
+    for (int32_t i = t; i < maxima.count; i += kBufferThreads) {
       half = max(half, uint32_t{maxima.half[i]});
     }
     return half;
@@ -33,7 +38,7 @@ __device__ inline uint32_t LargestOfThread(const LaneMaxima& maxima) {
   const auto* eight = reinterpret_cast<const uint4*>(maxima.half);
   uint32_t pair = 0;
 #pragma unroll 4
-  for (int32_t i = t; i < maxima.lanes / 8; i += kBufferThreads) {
+  for (int32_t i = t; i < maxima.count / 8; i += kBufferThreads) {
     const uint4 own = eight[i];
     pair = __vmaxu2(pair, __vmaxu2(__vmaxu2(own.x, own.y), __vmaxu2(own.z, own.w)));
   }
@@ -66,13 +71,14 @@ __device__ inline uint32_t ThresholdOfMaxima(const LaneMaxima& maxima, int32_t k
 }
 static_assert(kFewKeys == kBufferThreads);
 
-// A lane's ids of one step, read again.
+// Half of the ids that one of the maxima is of, read again.
 template <typename Element>
 class LaneStep {
  public:
-  __device__ LaneStep(const LogitsRow<Element>& logits, int32_t lane, int32_t step) {
-    const int32_t first = lane / 32 * static_cast<int32_t>(kTopKTile);
-    id_ = first + step * kStepIds + lane % 32 * 8;
+  __device__ LaneStep(const LogitsRow<Element>& logits, int32_t index, int32_t step) {
+    constexpr auto kOfTile = static_cast<int32_t>(kTopKTileMaxima);
+    const int32_t first = index / kOfTile * static_cast<int32_t>(kTopKTile);
+    id_ = first + (index % 2 * kStepsOfMaximum + step) * kStepIds + index % kOfTile / 2 * 8;
     logits.LoadEight(first, id_, value_);
   }
   // Appends what reaches `least`. Any thread at any time between two barriers; once.
@@ -99,7 +105,7 @@ class LaneStep {
   float value_[8];
 };
 
-// The upper half that a lane's largest has if one of its ids reaches `least`.
+// The upper half that one of the maxima has if one of its ids reaches `least`.
 __device__ inline uint32_t HalfOf(float least) { return OrderKey(least) >> 16; }
 
 // For rows in which so many ids tie that they do not fit: two tiles after the other, and the threshold rises
@@ -108,17 +114,18 @@ template <typename Element, typename RowWork>
 __device__ __noinline__ int32_t CandidatesCarefully(const LogitsRow<Element>& logits, const RowWork& work,
                                                     const LaneMaxima& maxima, int32_t k, float least,
                                                     CandidateBuffer& buffer) {
-  constexpr int32_t kLanes = kBufferThreads / kTileSteps;
-  static_assert(kLanes * 8 * kTileSteps <= kBufferPush);
+  constexpr int32_t kAtOnce = kBufferThreads / kStepsOfMaximum;
+  static_assert(kBufferThreads * 8 <= kBufferPush && kAtOnce % kTopKTileMaxima == 0);
   if (threadIdx.x == 0) {
     buffer.count = 0;
   }
   __syncthreads();
   int32_t held = 0;
-  for (int32_t first = 0; first < maxima.lanes; first += kLanes) {
-    const int32_t lane = first + static_cast<int32_t>(threadIdx.x) / kTileSteps;
-    if (lane < maxima.lanes && maxima.half[lane] >= HalfOf(least)) {
-      LaneStep(logits, lane, static_cast<int32_t>(threadIdx.x) % kTileSteps).Append(work, least, buffer);
+  for (int32_t first = 0; first < maxima.count; first += kAtOnce) {
+    const int32_t index = first + static_cast<int32_t>(threadIdx.x) / kStepsOfMaximum;
+    if (index < maxima.count && maxima.half[index] >= HalfOf(least)) {
+      LaneStep(logits, index, static_cast<int32_t>(threadIdx.x) % kStepsOfMaximum)
+          .Append(work, least, buffer);
     }
     __syncthreads();
     held = buffer.count;
@@ -138,12 +145,12 @@ __device__ __noinline__ int32_t CandidatesOfMaxima(const LogitsRow<Element>& log
                                                    CandidateBuffer& buffer) {
   const float least = work.Least(ThresholdOfMaxima(maxima, k, buffer));
   const uint32_t bound = HalfOf(least);
-  // The lanes that may reach it.
+  // Those that may reach it.
   auto* const listed = reinterpret_cast<uint16_t*>(buffer.kept);
   constexpr auto kListed = static_cast<int32_t>(sizeof(buffer.kept) / sizeof(uint16_t));
   const auto* eight = reinterpret_cast<const uint4*>(maxima.half);
 #pragma unroll 4
-  for (auto i = static_cast<int32_t>(threadIdx.x); i < maxima.lanes / 8; i += kBufferThreads) {
+  for (auto i = static_cast<int32_t>(threadIdx.x); i < maxima.count / 8; i += kBufferThreads) {
     const uint4 own = eight[i];
     const uint32_t word[4] = {own.x, own.y, own.z, own.w};
 #pragma unroll
@@ -160,11 +167,11 @@ __device__ __noinline__ int32_t CandidatesOfMaxima(const LogitsRow<Element>& log
   __syncthreads();
   const int32_t count = buffer.kept_count;
   if (count <= kListed) {
-    const int32_t steps = kTileSteps * count;
+    const int32_t steps = kStepsOfMaximum * count;
     for (auto i = static_cast<int32_t>(threadIdx.x); i < steps; i += 2 * kBufferThreads) {
-      LaneStep one(logits, listed[i / kTileSteps], i % kTileSteps);
+      LaneStep one(logits, listed[i / kStepsOfMaximum], i % kStepsOfMaximum);
       const int32_t j = min(i + kBufferThreads, steps - 1);
-      LaneStep other(logits, listed[j / kTileSteps], j % kTileSteps);  // both are under way at once
+      LaneStep other(logits, listed[j / kStepsOfMaximum], j % kStepsOfMaximum);  // both are under way at once
       one.Append(work, least, buffer);
       if (i + kBufferThreads < steps) {
         other.Append(work, least, buffer);

@@ -131,6 +131,11 @@ class PackedTile {
     const __nv_bfloat162 max = __hmax2(__hmax2(StepMax(0), StepMax(1)), __hmax2(StepMax(2), StepMax(3)));
     return fmaxf(__low2float(max), __high2float(max));
   }
+  // Of steps 0 and 1, or 2 and 3.
+  __device__ float MaxOfHalf(int half) const {
+    const __nv_bfloat162 max = __hmax2(StepMax(2 * half), StepMax(2 * half + 1));
+    return fmaxf(__low2float(max), __high2float(max));
+  }
   // The smallest; NaN is passed over.
   __device__ float Min() const {
     __nv_bfloat162 min = Pair(0, 0);
@@ -218,6 +223,7 @@ class FloatTile {
   __device__ float Max() const {
     return fmaxf(fmaxf(MaxOfStep(0), MaxOfStep(1)), fmaxf(MaxOfStep(2), MaxOfStep(3)));
   }
+  __device__ float MaxOfHalf(int half) const { return fmaxf(MaxOfStep(2 * half), MaxOfStep(2 * half + 1)); }
   __device__ float MaxOfStep(int step) const {
     float max = value_[step][0];
 #pragma unroll

@@ -46,6 +46,7 @@ class NoisyRow {
   // As of rows without noise; the lane's largest is one that no x of its ids exceeds.
   __device__ void Take(const Tile& tile, int32_t first, TopKTileSum* sum, uint16_t* largest_half) const {
     ExpSum own = {-FLT_MAX, 0.0f};
+    float largest_of_half = -FLT_MAX;
 #pragma unroll 1
     for (int s = 0; s < kTileSteps; ++s) {
       Step step;
@@ -58,8 +59,12 @@ class NoisyRow {
         added += FastExp2((step.x[i] - max) * scale_);
       }
       own = {max, added};
+      largest_of_half = s % 2 == 0 ? largest : fmaxf(largest_of_half, largest);
+      if (s % 2 == 1) {
+        largest_half[threadIdx.x % 32 * 2 + s / 2] =
+            static_cast<uint16_t>(OrderKey(largest_of_half + kMargin) >> 16);
+      }
     }
-    largest_half[threadIdx.x % 32] = static_cast<uint16_t>(OrderKey(own.max + kMargin) >> 16);
     const float max = MaxOfWarp(own.max);
     const float all = SumOfWarp(own.sum * FastExp2((own.max - max) * scale_));
     if (threadIdx.x % 32 == 0) {

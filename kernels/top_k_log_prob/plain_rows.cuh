@@ -62,9 +62,10 @@ class PlainRow {
 
   // Adds the exponentials, and writes the upper half of the order key of each lane's largest value.
   __device__ void Take(const Tile& tile, int32_t /*first*/, TopKTileSum* sum, uint16_t* largest_half) const {
-    const uint32_t key = OrderKey(tile.Max());
-    largest_half[threadIdx.x % 32] = static_cast<uint16_t>(key >> 16);
-    WriteSum(tile, FloatOfKey(__reduce_max_sync(kAllLanes, key)), sum);
+    const uint32_t low = OrderKey(tile.MaxOfHalf(0));
+    const uint32_t high = OrderKey(tile.MaxOfHalf(1));
+    reinterpret_cast<uint32_t*>(largest_half)[threadIdx.x % 32] = low >> 16 | (high & 0xffff0000u);
+    WriteSum(tile, FloatOfKey(__reduce_max_sync(kAllLanes, max(low, high))), sum);
   }
 
  private:

@@ -60,7 +60,7 @@ size_t TopKLogProbCudaScratchBytes(int64_t rows, int64_t vocabulary) {
   const int64_t tiles = CeilDiv(vocabulary, kTopKTile);
   // Maxima: of rows that are several parts.
   return static_cast<size_t>(TopKMostParts(rows, vocabulary)) * sizeof(TopKPartResult) +
-         static_cast<size_t>(std::min(rows, kTopKWantedBlocks) * tiles * 32) * sizeof(uint16_t) +
+         static_cast<size_t>(std::min(rows, kTopKWantedBlocks) * tiles * kTopKTileMaxima) * sizeof(uint16_t) +
          static_cast<size_t>(rows * tiles) * sizeof(TopKTileSum) +
          static_cast<size_t>(rows) * sizeof(uint32_t);
 }

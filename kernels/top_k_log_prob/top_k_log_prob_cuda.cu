@@ -27,7 +27,7 @@ struct Launch {
   TopKLogProbArgs args;
   TopKTileSum* sums;        // [rows, tiles]
   TopKPartResult* results;  // [rows, parts]
-  uint16_t* maxima;         // [rows, tiles, 32]; of several parts a row
+  uint16_t* maxima;         // [rows, tiles, 64]; of several parts a row
   uint32_t* parts_done;     // [rows], with noise
   int32_t depths;           // rows of a stream
   int32_t tiles;            // of a row
@@ -70,6 +70,7 @@ struct Part {
 
 constexpr auto kTileIds = static_cast<int32_t>(kTopKTile);
 constexpr auto kRoundIds = static_cast<int32_t>(kTopKRound);
+constexpr auto kTileMaxima = static_cast<int32_t>(kTopKTileMaxima);
 static_assert(kTopKRound == kBufferWarps * kTopKTile);
 
 __device__ int32_t WarpOffset() { return static_cast<int32_t>(threadIdx.x / 32) * kTileIds; }
@@ -82,7 +83,8 @@ __device__ Part PartOf(const Launch& launch) {
 // Where the largest values of the row's lanes are kept: in the block's own memory if the row is one part.
 __device__ uint16_t* MaximaOf(const Launch& launch, int64_t at) {
   extern __shared__ uint4 own_maxima[];
-  return launch.parts == 1 ? reinterpret_cast<uint16_t*>(own_maxima) : launch.maxima + at * launch.tiles * 32;
+  return launch.parts == 1 ? reinterpret_cast<uint16_t*>(own_maxima)
+                           : launch.maxima + at * launch.tiles * kTileMaxima;
 }
 
 // Goes through the block's part: the sum and the lanes' largest of each tile. `next` holds this warp's first.
@@ -101,7 +103,7 @@ __device__ void ReadPart(const Launch& launch, const LogitsRow<Element>& logits,
     }
     work.Probe(tile, first, probe);
     const int32_t index = first / kTileIds;
-    work.Take(tile, first, launch.sums + at * launch.tiles + index, maxima + index * 32);
+    work.Take(tile, first, launch.sums + at * launch.tiles + index, maxima + index * kTileMaxima);
     if (!kAhead && first + kRoundIds < end) {
       next.Load(logits, first + kRoundIds);
     }
@@ -119,7 +121,7 @@ __device__ void FinishRow(const Launch& launch, const Row& row, int64_t at, cons
     return;
   }
   const LogitsRow<Element> logits(launch.args.logits, at);
-  const LaneMaxima maxima = {MaximaOf(launch, at), launch.tiles * 32};
+  const LaneMaxima maxima = {MaximaOf(launch, at), launch.tiles * kTileMaxima};
   const int32_t held = CandidatesOfMaxima(logits, work, maxima, row.k, buffer);
   WriteRow(buffer, held, sums, output, memory);
 }
@@ -273,7 +275,7 @@ __global__ void __launch_bounds__(kThreads, 2) FinishRows(Launch launch) {
 
 absl::Status LaunchOne(const char* name, void (*kernel)(Launch), unsigned blocks, const Launch& launch,
                        cudaStream_t stream) {
-  const int shared_bytes = launch.parts == 1 ? launch.tiles * 64 : 0;
+  const int shared_bytes = launch.parts == 1 ? launch.tiles * kTileMaxima * 2 : 0;
   RETURN_IF_ERROR(CudaStatus(
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes), name));
   return LaunchOverlapped(name, kernel,
@@ -301,7 +303,7 @@ absl::Status TopKLogProb(const TopKLogProbArgs& args, StreamView stream) {
     return absl::OkStatus();
   }
   if (CeilDiv(vocabulary, kTopKRound) > kMaxRounds) {
-    return absl::InvalidArgumentError("top_k_log_prob: expected at most 2^20 logits.columns on CUDA");
+    return absl::InvalidArgumentError("top_k_log_prob: expected at most 2^19 logits.columns on CUDA");
   }
   if (args.scratch.size < static_cast<int64_t>(TopKLogProbCudaScratchBytes(rows, vocabulary))) {
     return absl::InvalidArgumentError("top_k_log_prob: scratch is too small for these rows on CUDA");
@@ -309,7 +311,8 @@ absl::Status TopKLogProb(const TopKLogProbArgs& args, StreamView stream) {
   const TopKCut cut = TopKCutOf(rows, vocabulary);
   const int64_t tiles = CeilDiv(vocabulary, kTopKTile);
   auto* const maxima = reinterpret_cast<uint16_t*>(args.scratch.data);
-  auto* const sums = reinterpret_cast<TopKTileSum*>(maxima + (cut.parts > 1 ? rows * tiles * 32 : 0));
+  auto* const sums =
+      reinterpret_cast<TopKTileSum*>(maxima + (cut.parts > 1 ? rows * tiles * kTopKTileMaxima : 0));
   auto* const results = reinterpret_cast<TopKPartResult*>(sums + rows * tiles);
   const Launch launch = {.args = args,
                          .sums = sums,

@@ -14,6 +14,9 @@ inline constexpr int64_t kTopKTile = 1024;
 // Ids that the 8 warps of a block read side by side.
 inline constexpr int64_t kTopKRound = 8 * kTopKTile;
 
+// Largest values that are kept of a tile: of every 16 ids.
+inline constexpr int64_t kTopKTileMaxima = 64;
+
 struct alignas(8) TopKTileSum {
   float max;  // of x
   float sum;  // of exp((x - max) * beta)
