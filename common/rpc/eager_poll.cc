@@ -5,20 +5,21 @@
 
 #include <algorithm>
 #include <atomic>
+#include <utility>
 
+#include "common/threads/core_watch.h"
 #include "common/threads/pause.h"
 
 namespace arborist {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-using std::chrono::nanoseconds;
+using Clock = CoreWatch::Clock;
+using std::chrono::milliseconds;
 
-std::atomic<nanoseconds> longest{nanoseconds(0)};
+std::atomic<Clock::duration> longest{Clock::duration(0)};
 // When an event was last found, by any thread.
-std::atomic<nanoseconds> last_event{nanoseconds(0)};
-
-nanoseconds Now() { return Clock::now().time_since_epoch(); }
+std::atomic<Clock::time_point> last_event{Clock::time_point()};
+CoreWatch core;
 
 int Sleep(int epoll, epoll_event* events, int most, int timeout_ms) {
   return epoll_pwait(epoll, events, most, timeout_ms, nullptr);
@@ -26,29 +27,32 @@ int Sleep(int epoll, epoll_event* events, int most, int timeout_ms) {
 
 // As epoll_wait.
 int Look(int epoll, epoll_event* events, int most, int timeout_ms) {
-  const nanoseconds begin = Now();
-  nanoseconds now = begin;
+  const Clock::time_point begin = Clock::now();
+  Clock::time_point now = begin;
   int found = 0;
   if (timeout_ms != 0) {
-    nanoseconds end = last_event.load(std::memory_order_relaxed) + longest.load(std::memory_order_relaxed);
+    Clock::time_point end =
+        last_event.load(std::memory_order_relaxed) + longest.load(std::memory_order_relaxed);
     if (timeout_ms > 0) {
-      end = std::min(end, begin + std::chrono::milliseconds(timeout_ms));
+      end = std::min(end, begin + milliseconds(timeout_ms));
     }
-    for (; found == 0 && now < end; now = Now()) {
+    while (found == 0 && now < end && core.MayLook(now)) {
       found = Sleep(epoll, events, most, 0);
       if (found == 0) {
         sched_yield();  // whoever has work for this core goes first, the thread that handed over to us too
         Pause();
       }
+      const Clock::time_point before = std::exchange(now, Clock::now());
+      core.Looked(before, now);
     }
   }
   if (found == 0) {
-    const auto looked = std::chrono::duration_cast<std::chrono::milliseconds>(now - begin);
+    const auto looked = std::chrono::duration_cast<milliseconds>(now - begin);
     found = Sleep(epoll, events, most,
                   timeout_ms < 0 ? timeout_ms : std::max(0, timeout_ms - static_cast<int>(looked.count())));
   }
   if (found > 0) {
-    last_event.store(Now(), std::memory_order_relaxed);
+    last_event.store(Clock::now(), std::memory_order_relaxed);
   }
   return found;
 }

@@ -2,7 +2,9 @@
 
 #include <atomic>
 #include <chrono>
+#include <utility>
 
+#include "common/threads/core_watch.h"
 #include "common/threads/pause.h"
 
 namespace arborist {
@@ -27,16 +29,19 @@ class SpinWait {
     if (longest_.count() == 0) {
       return;
     }
-    const auto end = std::chrono::steady_clock::now() + longest_;
-    while (waiters_.load(std::memory_order_relaxed) <= most_waiters_ && !changed() &&
-           std::chrono::steady_clock::now() < end) {
-      Rest();
+    auto now = CoreWatch::Clock::now();
+    const auto end = now + longest_;
+    while (waiters_.load(std::memory_order_relaxed) <= most_waiters_ && !changed() && now < end &&
+           core_.MayLook(now)) {
+      PauseLonger();
+      const auto before = std::exchange(now, CoreWatch::Clock::now());
+      core_.Looked(before, now);
     }
   }
 
  private:
   // Those it waits for may run on the other half of its core.
-  static void Rest() {
+  static void PauseLonger() {
     for (int i = 0; i < 4; ++i) {
       Pause();
     }
@@ -45,6 +50,7 @@ class SpinWait {
   const std::chrono::microseconds longest_;
   const int most_waiters_;
   std::atomic<int> waiters_{0};
+  CoreWatch core_;
 };
 
 }  // namespace arborist
