@@ -7,9 +7,9 @@
 namespace arborist::kernels::cuda {
 namespace {
 
-// A cluster of all parts of a tile joins them sooner than another kernel would, but clusters of three blocks
-// and more, and many, wait for room in one part of the GPU.
-constexpr int kMostClusterParts = 2;
+// A cluster of all parts of a tile joins them sooner than another kernel would, but larger clusters,
+// and many, wait for room in one part of the GPU.
+constexpr int kMostClusterParts = 3;
 constexpr int64_t kMostClusterBlocks = 64;
 
 template <int latent, int rope>

@@ -44,12 +44,13 @@ int TileQueries(const AttentionProblem& p, int processors) {
   if (small_items <= processors) {
     return kFewQueries;
   }
+  constexpr int kManySequences = 8;  // from here on equal costs mean the smaller
   int best = 64;
   int64_t least = INT64_MAX;
   for (const int tile : {64, 48, 32, 16}) {
     // A tile's cost has a part that does not depend on its queries: some 24 queries' worth.
     const int64_t cost = CeilDiv(queries, tile) * (tile + 24);
-    if (cost < least) {
+    if (cost < least || (cost == least && sequences >= kManySequences)) {
       least = cost;
       best = tile;
     }
@@ -66,8 +67,10 @@ absl::Status LaunchFor(const AttentionProblem& p, cudaStream_t stream) {
   RETURN_IF_ERROR(CudaStatus(cudaGetDevice(&device), "device"));
   RETURN_IF_ERROR(
       CudaStatus(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device), "device"));
-  // Where all parts of all rows run at once, two blocks an SM.
-  if (int64_t{p.rows} * (p.heads / 8) * p.parts <= 2 * processors) {
+  // Where all parts of all rows run nearly at once, two blocks an SM. A part of four blocks of prefix is
+  // short.
+  const int64_t most_blocks = p.blocks <= 32 ? 10 * processors / 3 : 2 * processors;
+  if (int64_t{p.rows} * (p.heads / 8) * p.parts <= most_blocks) {
     return LaunchRowAttention(p, stream);
   }
   constexpr int kManyRows = 160;
