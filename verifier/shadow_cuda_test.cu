@@ -22,7 +22,7 @@ namespace {
 using ::testing::Contains;
 using ::testing::ElementsAre;
 
-const int kTokens = kernels::testing::Small(48, 14);
+const int kTokens = kernels::testing::Small(48, 24);
 
 // The tails of drafted rows without the tree: what is left are the committed keys and the row's own.
 __global__ void LeaveTreeRowsOut(StepBatchView batch) {
@@ -92,7 +92,7 @@ class ShadowCudaTest : public ::testing::TestWithParam<DType> {
     options_.make_model = [](const ModelOptions& model, Device& device) {
       return LoadGolden("v3_groups", model, device);
     };
-    args_ = MakeOpen("request", RandomTokens(kernels::testing::Small(80, 40), 64, 17), kTokens, 16);
+    args_ = MakeOpen("request", RandomTokens(80, 64, 17), kTokens, 16);
     args_.sampling = {.temperature = 0.8f, .top_p = 0.95f, .seed = 5};
     args_.projection_hash = kTestProjectionHash;
     const Decoded plain = DecodePlain(*TestVerifier(options_), args_);

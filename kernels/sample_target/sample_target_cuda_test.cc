@@ -125,9 +125,9 @@ TEST_F(SampleTargetCudaTest, IdsAreTheHostsForEveryKindOfRowAndParameters) {
 
 TEST_F(SampleTargetCudaTest, IdsAreTheHostsAtTheVocabularyOfLargeModels) {
   Generator generator;
-  ExpectTheHosts(RandomBatch(generator, 163840, Small(40, 2)));
-  ExpectTheHosts(
-      RandomBatch(generator, 40000, Small(300, 3)));  // 300: a block counts more than the least part
+  ExpectTheHosts(RandomBatch(generator, Small(163840, 20000), Small(40, 1)));
+  ExpectTheHosts(RandomBatch(generator, Small(40000, 9001),
+                             Small(300, 2)));  // 300: a block counts more than the least part
 }
 
 TEST_F(SampleTargetCudaTest, OrdinaryParametersOverOrdinaryRowsGiveTheHostsIds) {
@@ -170,13 +170,13 @@ TEST_F(SampleTargetCudaTest, TopPCountsTheMassThatTopKLeavesWhereverItsThreshold
 
 TEST_F(SampleTargetCudaTest, ARowIsTheSameBitsAloneAndAmongOthers) {
   Generator generator;
-  const int rows = Small(64, 4);
-  const Batch batch = RandomBatch(generator, 20000, rows);
+  const int rows = Small(64, 3), vocabulary = Small(20000, 5000);
+  const Batch batch = RandomBatch(generator, vocabulary, rows);
   const Drawn together = OnDevice(batch);
   for (const int row : {0, rows / 4, rows - 1}) {
-    Batch alone = Empty(20000);
-    const auto begin = batch.logits.begin() + row * 20000;
-    alone.Add({begin, begin + 20000}, batch.position[row], batch.params[row]);
+    Batch alone = Empty(vocabulary);
+    const auto begin = batch.logits.begin() + row * vocabulary;
+    alone.Add({begin, begin + vocabulary}, batch.position[row], batch.params[row]);
     const Drawn got = OnDevice(alone);
     EXPECT_EQ(got.chosen[0], together.chosen[row]);
     EXPECT_EQ(std::bit_cast<uint32_t>(got.log_prob[0]), std::bit_cast<uint32_t>(together.log_prob[row]));

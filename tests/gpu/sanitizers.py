@@ -17,7 +17,9 @@ AT_ONCE = int(os.environ.get("ARBORIST_SANITIZERS_AT_ONCE", 6))  # on a GPU
 SLOW_SECONDS = 5  # told in the result
 LEAST_SHARE = 0.4  # of the time, for a program
 # Of programs whose tests are one after the other the same kernels.
-FILTERS = {"gate_faults_cuda_test": "*WithoutAFault*:*CompactionInPlace*:*TreeRowsLeftOut*", "shadow_cuda_test": "*/BF16"}
+FILTERS = {"gate_faults_cuda_test": "*WithoutAFault*:*TreeRowsLeftOut*",
+           "shadow_cuda_test": "*WithoutAFault*/BF16:*TreeRowsLeftOut*/BF16",
+           "device_exactness_cuda_test": "*SelfTest*:*SampledText*:*KvBytes*:*EveryNode*:*SmallSteps*"}
 PLANTED = "plants an illegal access, a failed launch or a lack of memory: complaints are what it is for"
 LEFT_OUT = dict.fromkeys(("device_failure_cuda_test", "device_memory_cuda_test", "kernel_overlap_cuda_test"), PLANTED)
 OK_MEANS = ("every test of every program but those in left_out and those that filters leave out ended under every tool, on small "
