@@ -25,7 +25,7 @@ namespace arborist::kernels {
 // add their ids in a fixed order and join in a fixed tree, tiles joined in a fixed order, with the device's
 // own exp2 and, with noise on, the noise by the device's own logarithm. So a row's bits depend on the row
 // alone, and log_prob is within 2e-5 + 2e-6 of its size + 1e-9 of the vocabulary of the oracle's (whose lanes
-// round for each id).
+// round for each id); at most 2^19 ids.
 inline constexpr int kTopKLogProbMaxK = 64;
 
 // What one stream asks for. The first `depths` rows of the stream get k candidates each; nothing is written
