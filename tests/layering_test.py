@@ -24,7 +24,7 @@ ALLOWED = {
     "common/projection": ["common/base", "common/tensor", "common/weights", "common/json"],
     "common/tokenizer": ["common/base", "common/json"],
     "common/metrics": ["common/base"],
-    "common/rpc": ["common/base", "common/tensor", "common/tree", "common/device", "proto"],
+    "common/rpc": ["common/base", "common/tensor", "common/threads", "common/tree", "common/device", "proto"],
     "kernels": ["common/base", "common/tensor", "common/threads", "common/device"],
     "verifier": ["kernels", "common", "proto"],
     "drafter": ["kernels", "common", "proto"],
