@@ -111,12 +111,13 @@ TEST_F(TreeAttentionMlaCudaTest, MeansSoftmaxAttentionOverTheRowsKeys) {
 }
 
 TEST_F(TreeAttentionMlaCudaTest, MeansItForTreesOfManySequencesAndPaddingRowsAreZero) {
-  for (const Kind& kind : Kinds()) {
+  for (const Kind& kind : Thinned(Kinds(), 5)) {
     Random random;
     AttentionCase c(kind.shape, 200);
-    for (const int64_t prefix : {0, 5, 60, 190, 700, 2300}) {
+    for (const int64_t prefix : Thinned({0, 5, 60, 190, 700, 2300}, 3)) {
       AddTree(c, RandomStory(random, kind.shape, prefix,
-                             1 + static_cast<int>(random.Below(kind.shape.heads > 16 ? 12 : 30)), true));
+                             1 + static_cast<int>(random.Below(kind.shape.heads > 16 ? 12 : Small(30, 12))),
+                             true));
     }
     const int64_t used = c.rows() * kind.shape.heads * kind.shape.latent;
     for (int i = 0; i < 3; ++i) {
@@ -132,7 +133,7 @@ TEST_F(TreeAttentionMlaCudaTest, MeansItForTreesOfManySequencesAndPaddingRowsAre
 
 TEST_F(TreeAttentionMlaCudaTest, SmallWeightsAddUp) {
   // Queries near zero: the output is a mean of all values, so a key left out or counted twice shows.
-  for (const Kind& kind : Kinds()) {
+  for (const Kind& kind : Thinned(Kinds(), 4)) {
     Random random;
     AttentionCase c(kind.shape, 60);
     Story s = RandomStory(random, kind.shape, 1300, 10, true);
@@ -188,7 +189,7 @@ TEST_F(TreeAttentionMlaCudaTest, NeighboursChangeNoBit) {
     int64_t pages = 4;
     for (const int64_t prefix : {0, 5, 63, 190, 700, 1100}) {
       stories.push_back(
-          RandomStory(random, kind.shape, prefix, 1 + static_cast<int>(random.Below(40)), true));
+          RandomStory(random, kind.shape, prefix, 1 + static_cast<int>(random.Below(Small(40, 10))), true));
       pages += PagesFor(prefix + stories.back().nodes());
     }
     std::vector<std::vector<uint32_t>> alone;
@@ -238,7 +239,7 @@ TEST_F(TreeAttentionMlaCudaTest, ManySequencesGiveTheBitsOfOne) {
 }
 
 TEST_F(TreeAttentionMlaCudaTest, ATableOfSlotsGivesTheBitsOfATableOfPages) {
-  for (const Kind& kind : Kinds()) {
+  for (const Kind& kind : Thinned(Kinds(), 4)) {
     Random random;
     AttentionCase c(kind.shape, 40);
     AddTree(c, RandomStory(random, kind.shape, 700, 9, true));
@@ -250,7 +251,7 @@ TEST_F(TreeAttentionMlaCudaTest, ATableOfSlotsGivesTheBitsOfATableOfPages) {
 }
 
 TEST_F(TreeAttentionMlaCudaTest, IndexArraysThatLieOutsideTheCacheAreHarmless) {
-  for (const Kind& kind : Kinds()) {
+  for (const Kind& kind : Thinned(Kinds(), 5)) {
     Random random;
     AttentionCase c(kind.shape, 12);
     AddTree(c, RandomStory(random, kind.shape, 400, 9, true));
