@@ -230,7 +230,7 @@ void CheckEveryNode(Model& model, int longest, Device& device, DType kv_type) {
   // From the longest down: a tree overwrites the rows after its root.
   std::sort(roots.rbegin(), roots.rend());
   for (const int root : Thinned(roots, 2)) {
-    TreeAt tree(root, Small(kTreeRows, 5), prefix, vocabulary, random, bench);
+    TreeAt tree(root, Small(kTreeRows, 3), prefix, vocabulary, random, bench);
     tree.CheckSteps();
     tree.CheckChunks();
     if (testing::Test::HasFatalFailure()) {
