@@ -3,11 +3,10 @@
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 
-#include "kernels/kernel_overlap/kernel_overlap.cuh"
 #include "kernels/tree_attention_mla/cuda_problem.h"
+#include "kernels/tree_attention_mla/row_join.cuh"
+#include "kernels/tree_attention_mla/row_layout.cuh"
 #include "kernels/tree_attention_mla/tensor_instructions.cuh"
-#include "kernels/tree_attention_mla/tensor_layout.cuh"
-#include "kernels/tree_attention_mla/work_list.h"
 
 // The bf16 kernel for small calls, whose blocks all run at once: then the chain of one block is the time. A
 // block is eight heads of one row and one part, which it finds from its own index, so no work list comes
@@ -16,34 +15,6 @@
 // makes the weights of all eight queries itself, in the very registers from which the second product takes
 // them, and two more warps do nothing but bring keys: what a copy waits for nobody else does.
 namespace arborist::kernels::cuda {
-
-constexpr int kRowQueries = 8;
-constexpr int kRowLoaders = 64;  // threads that bring keys
-constexpr int kRowThreads = kTensorThreads + kRowLoaders;
-
-template <int latent, int rope>
-struct RowLayout {
-  using K = Keys<latent, rope>;
-  static constexpr int kTiles = latent > 256 ? 2 : 4;  // of 16 keys, a step
-  static constexpr int kBuffers = latent > 256 ? 2 : 3;
-  static constexpr int kStepKeys = kTiles * kTileKeys;
-  static constexpr int kBufferBytes = kTiles * K::kStageBytes;
-  // Scores lie as [quarter][tile][half of the keys][8 queries][8 keys], where the last four queries stand 8
-  // floats further: neither fragments that are stored nor pairs of keys that are read meet in a bank.
-  static constexpr int kHalf = kRowQueries * 8 + 8;
-  static constexpr int kKeys = 0;
-  static constexpr int kScores = kBuffers * kBufferBytes;
-  static constexpr int kSlots = kScores + kQuarters * kTiles * 2 * kHalf * 4;
-  // After the last step, where the keys were: O of this part, [8 queries][latent], and m and sum of p.
-  static constexpr int kParts = kKeys;
-  static constexpr int kSums = kParts + kRowQueries * latent * 4;
-  static_assert(kSums + kRowQueries * 8 <= kScores);
-  static constexpr int kBytes = kSlots + SplitLength(2) * kPageRows * 4;
-  static_assert(kBytes <= 99 * 1024, "what sm_120 has for a block");
-  static constexpr int Score(int quarter, int tile, int half, int query) {
-    return ((quarter * kTiles + tile) * 2 + half) * kHalf + query * 8 + query / 4 * 8;
-  }
-};
 
 template <int latent, int rope>
 class RowPart {
@@ -83,7 +54,7 @@ class RowPart {
       }
     }
     ClusterBarrier();
-    Join();
+    JoinCluster<latent, rope>(p_, memory_, row_, query_index_, part_);
     ClusterBarrier();  // until the others have read what lies here
   }
 
@@ -383,68 +354,6 @@ class RowPart {
     }
   }
 
-  // In the order of join_parts_cuda.cu.
-  __device__ void Join() const {
-    constexpr int kLanes = 8;
-    constexpr int kPlaces = kRowQueries * latent / 4;
-    const int parts = p_.TailCount(row_) == 0 ? 0 : Splits(p_.Blocks(row_)) + 1;
-    for (int i = part_ * kRowThreads + thread_; i < kPlaces; i += p_.parts * kRowThreads) {
-      const int query = i / (latent / 4);
-      const int place = i % (latent / 4) * 4;
-      const uint32_t sums = SharedAddress(memory_ + L::kSums) + query * 8;
-      const uint32_t values = SharedAddress(memory_ + L::kParts) + (query * latent + place) * 4;
-      float2 own[kLanes];
-      float4 value[kLanes];
-#pragma unroll
-      for (int lane = 0; lane < kLanes; ++lane) {
-        const bool valid = lane < parts;
-        own[lane] = valid ? LoadFromBlock2(sums, lane) : float2{-INFINITY, 0};
-        value[lane] = valid ? LoadFromBlock4(values, lane) : float4{0, 0, 0, 0};
-      }
-      float m = own[0].x;
-#pragma unroll
-      for (int lane = 1; lane < kLanes; ++lane) {
-        m = fmaxf(m, own[lane].x);
-      }
-      for (int part = kLanes; part < parts; ++part) {
-        m = fmaxf(m, LoadFromBlock2(sums, part).x);
-      }
-      float4 all = {0, 0, 0, 0};
-      float sum = 0;
-#pragma unroll
-      for (int lane = 0; lane < kLanes; ++lane) {
-        float4 of_lane = {0, 0, 0, 0};
-        float sum_of_lane = 0;
-        const auto add = [&](float2 max_sum, float4 values_of_part) {
-          const float w = exp2f(max_sum.x - m);
-          sum_of_lane = fmaf(max_sum.y, w, sum_of_lane);
-          of_lane.x = fmaf(values_of_part.x, w, of_lane.x);
-          of_lane.y = fmaf(values_of_part.y, w, of_lane.y);
-          of_lane.z = fmaf(values_of_part.z, w, of_lane.z);
-          of_lane.w = fmaf(values_of_part.w, w, of_lane.w);
-        };
-        if (lane < parts) {
-          add(own[lane], value[lane]);
-        }
-        for (int part = lane + kLanes; part < parts; part += kLanes) {
-          add(LoadFromBlock2(sums, part), LoadFromBlock4(values, part));
-        }
-        sum += sum_of_lane;
-        all.x += of_lane.x;
-        all.y += of_lane.y;
-        all.z += of_lane.z;
-        all.w += of_lane.w;
-      }
-      const float of[4] = {all.x, all.y, all.z, all.w};
-      float* out = p_.out + (query_index_ + query) * latent;
-#pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        // + 0: a zero has no sign, whatever masked keys of neighbours added to it.
-        out[PartColumn(K::kPacked, place, j)] = parts == 0 ? 0.0f : of[j] / sum + 0.0f;
-      }
-    }
-  }
-
   const AttentionProblem& p_;
   unsigned char* const memory_;
   const int32_t row_;
@@ -462,31 +371,5 @@ class RowPart {
   float max_ = -INFINITY;
   float sum_[2] = {0, 0};
 };
-
-// grid rows * heads / 8 * parts, in clusters of all parts
-template <int latent, int rope>
-__global__ void __launch_bounds__(kRowThreads, 2) RowAttentionJoined(const AttentionProblem p) {
-  LetNextKernelStart();
-  WaitForKernelBefore();
-  extern __shared__ __align__(128) unsigned char memory[];
-  const int32_t pieces = p.heads / kRowQueries;
-  const auto index = static_cast<int32_t>(blockIdx.x) / p.parts;
-  RowPart<latent, rope>(p, index / pieces, index % pieces * kRowQueries,
-                        static_cast<int32_t>(blockIdx.x) % p.parts, memory)
-      .RunJoined();
-}
-
-// grid (rows * heads / 8, parts)
-template <int latent, int rope>
-__global__ void __launch_bounds__(kRowThreads, 2) RowAttention(const AttentionProblem p) {
-  LetNextKernelStart();
-  WaitForKernelBefore();
-  extern __shared__ __align__(128) unsigned char memory[];
-  const int32_t pieces = p.heads / kRowQueries;
-  const auto index = static_cast<int32_t>(blockIdx.x);
-  RowPart<latent, rope>(p, index / pieces, index % pieces * kRowQueries, static_cast<int32_t>(blockIdx.y),
-                        memory)
-      .Run();
-}
 
 }  // namespace arborist::kernels::cuda

@@ -2,9 +2,37 @@
 
 #include "common/base/status_macros.h"
 #include "common/device/cuda_status.h"
+#include "kernels/kernel_overlap/kernel_overlap.cuh"
 #include "kernels/tree_attention_mla/row_attention.cuh"
 
 namespace arborist::kernels::cuda {
+
+// grid rows * heads / 8 * parts, in clusters of all parts
+template <int latent, int rope>
+__global__ void __launch_bounds__(kRowThreads, 2) RowAttentionJoined(const AttentionProblem p) {
+  LetNextKernelStart();
+  WaitForKernelBefore();
+  extern __shared__ __align__(128) unsigned char memory[];
+  const int32_t pieces = p.heads / kRowQueries;
+  const auto index = static_cast<int32_t>(blockIdx.x) / p.parts;
+  RowPart<latent, rope>(p, index / pieces, index % pieces * kRowQueries,
+                        static_cast<int32_t>(blockIdx.x) % p.parts, memory)
+      .RunJoined();
+}
+
+// grid (rows * heads / 8, parts)
+template <int latent, int rope>
+__global__ void __launch_bounds__(kRowThreads, 2) RowAttention(const AttentionProblem p) {
+  LetNextKernelStart();
+  WaitForKernelBefore();
+  extern __shared__ __align__(128) unsigned char memory[];
+  const int32_t pieces = p.heads / kRowQueries;
+  const auto index = static_cast<int32_t>(blockIdx.x);
+  RowPart<latent, rope>(p, index / pieces, index % pieces * kRowQueries, static_cast<int32_t>(blockIdx.y),
+                        memory)
+      .Run();
+}
+
 namespace {
 
 // A cluster of all parts of a tile joins them sooner than another kernel would, but larger clusters,

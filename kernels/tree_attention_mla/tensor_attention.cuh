@@ -3,7 +3,6 @@
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 
-#include "kernels/kernel_overlap/kernel_overlap.cuh"
 #include "kernels/tree_attention_mla/tensor_instructions.cuh"
 #include "kernels/tree_attention_mla/tensor_layout.cuh"
 #include "kernels/tree_attention_mla/tensor_steps.cuh"
@@ -387,42 +386,5 @@ class TensorItem {
   float sum_ = 0;
   int32_t slot_ = -1;  // of this thread's key in the next tile to load, -1 past the end
 };
-
-// Blocks take items until none is left.
-template <int latent, int rope, int tile_queries, int tail_queries, int blocks_per_sm>
-__global__ void __launch_bounds__(kTensorThreads, blocks_per_sm) TensorAttention(const AttentionProblem p) {
-  LetNextKernelStart();
-  WaitForKernelBefore();
-  extern __shared__ __align__(128) unsigned char memory[];
-  __shared__ Item item;
-  __shared__ int32_t taken;
-  auto& list = *reinterpret_cast<WorkList*>(p.list);
-  const int32_t items = list.items;
-  const int32_t runs = list.runs;
-  auto index = static_cast<int32_t>(blockIdx.x);
-  while (index < items) {
-    int32_t next = 0;
-    if (threadIdx.x == 0) {  // taken early, so that nobody waits for it
-      next = static_cast<int32_t>(gridDim.x) + atomicAdd(&list.ticket, 1);
-    }
-    for (int32_t i = static_cast<int32_t>(threadIdx.x); i < runs; i += kTensorThreads) {
-      const Run& run = list.run[i];
-      if (index >= run.offset && index < run.offset + run.items) {
-        item = MakeItem(p, run, index - run.offset);
-      }
-    }
-    __syncthreads();
-    if (item.split_blocks == 0) {
-      TensorItem<latent, rope, tail_queries>(p, item, memory).template Run<true>();
-    } else {
-      TensorItem<latent, rope, tile_queries>(p, item, memory).template Run<false>();
-    }
-    if (threadIdx.x == 0) {
-      taken = next;
-    }
-    __syncthreads();
-    index = taken;
-  }
-}
 
 }  // namespace arborist::kernels::cuda
