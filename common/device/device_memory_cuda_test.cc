@@ -1,5 +1,5 @@
-// How a GPU says no: in memory, at a launch, inside a kernel. Skipped without one. Needs it alone: what is free is
-// measured, and nearly all of it taken.
+// How a GPU says no: in memory, at a launch, inside a kernel. Skipped without one. Needs it alone: what is
+// free is measured, and nearly all of it taken.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
