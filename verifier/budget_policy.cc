@@ -37,6 +37,9 @@ constexpr int kLeastStepsBetween = 64;
 constexpr int kLargerEvery = 64;
 constexpr double kNearly = 0.7;
 
+// Of all sequences; a trial has as many, or it would not tell.
+int RoundsToKnow(int group) { return std::max(8, kTrialRounds << group); }
+
 }  // namespace
 
 void BudgetPolicy::SeeTree(const TreeSeen& tree) {
@@ -77,7 +80,7 @@ void BudgetPolicy::SeeAway(const TreeSeen& tree) {
 int BudgetPolicy::Group(int sequences) { return std::min(DoublingGroup(sequences), kGroups - 1); }
 
 // A few rounds of each sequence: the first ones of a crowd are not like the rest.
-bool BudgetPolicy::Known(int group) const { return away_[group].rounds >= std::max(8, 2 << group); }
+bool BudgetPolicy::Known(int group) const { return away_[group].rounds >= RoundsToKnow(group); }
 
 // Of nearly as many sequences, if so many never drafted: rather fewer, which is too good and so gets tried.
 BudgetPolicy::Away BudgetPolicy::AwayOf(int sequences) const {
@@ -178,16 +181,17 @@ void BudgetPolicy::BeginTrial(const BudgetLoad& load, int nodes, double now) {
   const double rate = Rate(load, current_);
   const bool first = trials_ == 0;
   const int rounds = nodes == 0 ? kTrialTokens : first ? kFirstRounds : kTrialRounds;
-  trial_ = {.active = true,
-            .nodes = nodes,
-            .group = Group(load.sequences),
-            .rounds_left = rounds * load.sequences,
-            .first = first,
-            .begun = now,
-            .deadline = now + 64 * load.sequences / rate + 10 * rounds * load.sequences / Rate(load, nodes),
-            .tokens = 0,
-            .usual_rate = rate,
-            .hopeless = Rate(load, nodes) < kNearly * rate && nodes == 0};
+  trial_ = {
+      .active = true,
+      .nodes = nodes,
+      .group = Group(load.sequences),
+      .rounds_left = nodes > 0 && !first ? RoundsToKnow(Group(load.sequences)) : rounds * load.sequences,
+      .first = first,
+      .begun = now,
+      .deadline = now + 64 * load.sequences / rate + 10 * rounds * load.sequences / Rate(load, nodes),
+      .tokens = 0,
+      .usual_rate = rate,
+      .hopeless = Rate(load, nodes) < kNearly * rate && nodes == 0};
   seen_plain_ = 0;
   ++trials_;
   if (nodes > 0) {
