@@ -66,10 +66,14 @@ class RowPart {
 
   // False where the part has no keys.
   __device__ bool Reduce() {
+    const int32_t tail = p_.TailCount(row_);
+    const int32_t blocks = p_.Blocks(row_);
+    sequence_ = p_.Sequence(row_);
+    float2 queries[K::kQuarterSteps][2] = {};  // on their way while slots are looked up
     if (thread_ < kTensorThreads) {
-      LoadQueries();
+      LoadQueries(queries);
     }
-    if (!FindKeys()) {
+    if (!FindKeys(tail, blocks)) {
       return false;
     }
     const int steps = (count_ + L::kStepKeys - 1) / L::kStepKeys;
@@ -81,29 +85,20 @@ class RowPart {
       BringKeys(steps);
       return true;
     }
+    RoundQueries(queries);
     for (int step = 0; step < steps; ++step) {
-      Barrier<kKeysBarrier, kRowThreads>();  // the step's keys are there
+      __syncthreads();  // the step's keys are there
       StoreScores(step);
-      Barrier<kScoresBarrier, kTensorThreads>();
+      __syncthreads();
       WeighAndAdd(step);
     }
     return true;
   }
 
-  static constexpr int kKeysBarrier = 1;
-  static constexpr int kScoresBarrier = 2;
-  template <int id, int threads>
-  __device__ static void Barrier() {
-    asm volatile("bar.sync %0, %1;\n" ::"n"(id), "n"(threads) : "memory");
-  }
-
   __device__ int32_t* Slots() const { return reinterpret_cast<int32_t*>(memory_ + L::kSlots); }
 
   // Which keys this part has; false where it has none.
-  __device__ bool FindKeys() {
-    const int32_t tail = p_.TailCount(row_);
-    const int32_t blocks = p_.Blocks(row_);
-    sequence_ = p_.Sequence(row_);
+  __device__ bool FindKeys(int32_t tail, int32_t blocks) {
     const int32_t splits = Splits(blocks);
     if (tail == 0 || part_ > splits) {
       return false;
@@ -122,45 +117,54 @@ class RowPart {
     return static_cast<int32_t>(is_tail_ ? p_.TailSlot(row_, key) : p_.PrefixSlot(sequence_, first_ + key));
   }
 
-  // What the loaders do. A buffer is free when everybody is at the barrier of the step after.
+  // What the loaders do, at the barriers of the others (all of the block's, for racecheck does not follow
+  // barriers of some of its warps): half of a step's keys before the second, half after it. A buffer is free
+  // when everybody is at the first barrier of the step after.
   __device__ void BringKeys(int steps) const {
     for (int step = 0; step < L::kBuffers; ++step) {
-      LoadKeys(step, steps);
+      LoadKeys(step, steps, 0);
+      LoadKeys(step, steps, 1);
+      CommitCopies();
     }
     AskForKeys(L::kBuffers * L::kStepKeys);
     WaitCopies<L::kBuffers - 1>();
     for (int step = 0; step < steps; ++step) {
-      Barrier<kKeysBarrier, kRowThreads>();
-      if (step > 0) {
-        LoadKeys(step + L::kBuffers - 1, steps);
-      }
+      const int next = step == 0 ? steps : step + L::kBuffers - 1;
+      __syncthreads();
+      LoadKeys(next, steps, 0);
+      __syncthreads();
+      LoadKeys(next, steps, 1);
+      CommitCopies();
       WaitCopies<L::kBuffers - 2>();
     }
     WaitCopies<0>();
   }
 
-  // Sixteen threads a key. Beyond the last key stand zeros: their weight is zero, and so must be 0 * value.
-  __device__ void LoadKeys(int step, int steps) const {
-    if (step < steps) {
-      constexpr int kAtOnce = kRowLoaders / 16;
-      const int loader = thread_ - kTensorThreads;
-      const int32_t* slots = Slots() + step * L::kStepKeys + loader / 16;
-      const uint32_t to = SharedAddress(memory_) + step % L::kBuffers * L::kBufferBytes +
-                          loader / 16 * K::kStride * 2 + loader % 16 * 16;
+  // One half of a step's keys, sixteen threads a key. Beyond the last key stand zeros: their weight is zero,
+  // and so must be 0 * value.
+  __device__ void LoadKeys(int step, int steps, int half) const {
+    if (step >= steps) {
+      return;
+    }
+    constexpr int kAtOnce = kRowLoaders / 16;
+    constexpr int kHalfKeys = L::kStepKeys / 2;
+    const int loader = thread_ - kTensorThreads;
+    const int first = half * kHalfKeys + loader / 16;
+    const int32_t* slots = Slots() + step * L::kStepKeys + first;
+    const uint32_t to = SharedAddress(memory_) + step % L::kBuffers * L::kBufferBytes +
+                        first * K::kStride * 2 + loader % 16 * 16;
 #pragma unroll
-      for (int key = 0; key < L::kStepKeys; key += kAtOnce) {
-        const int32_t slot = slots[key];
-        const auto* from = static_cast<const uint16_t*>(p_.cache) + int64_t{slot < 0 ? 0 : slot} * K::kWidth +
-                           loader % 16 * 8;
+    for (int key = 0; key < kHalfKeys; key += kAtOnce) {
+      const int32_t slot = slots[key];
+      const auto* from =
+          static_cast<const uint16_t*>(p_.cache) + int64_t{slot < 0 ? 0 : slot} * K::kWidth + loader % 16 * 8;
 #pragma unroll
-        for (int chunk = 0; chunk < K::kWidth / 8; chunk += 16) {
-          if (chunk + 16 <= K::kWidth / 8 || chunk + loader % 16 < K::kWidth / 8) {
-            CopyAsync(to + key * K::kStride * 2 + chunk * 16, from + chunk * 8, slot >= 0);
-          }
+      for (int chunk = 0; chunk < K::kWidth / 8; chunk += 16) {
+        if (chunk + 16 <= K::kWidth / 8 || chunk + loader % 16 < K::kWidth / 8) {
+          CopyAsync(to + key * K::kStride * 2 + chunk * 16, from + chunk * 8, slot >= 0);
         }
       }
     }
-    CommitCopies();
   }
 
   // The rest of the keys set out for the second cache now: few blocks run, and each would wait for memory
@@ -174,15 +178,28 @@ class RowPart {
     }
   }
 
-  __device__ void LoadQueries() {
+  __device__ void LoadQueries(float2 (&queries)[K::kQuarterSteps][2]) const {
     const float* from = p_.query + (query_index_ + lane_ / 4) * K::kWidth + lane_ % 4 * 2;
 #pragma unroll
     for (int part = 0; part < K::kQuarterSteps; ++part) {
       const int at = (warp_ % kQuarters * K::kQuarterSteps + part) * 16;
       if (HasPart(part)) {
-        query_[part][0] = Rounded(*reinterpret_cast<const float2*>(from + at));
-        query_[part][1] = Rounded(*reinterpret_cast<const float2*>(from + at + 8));
+        queries[part][0] = LoadPair(from + at);
+        queries[part][1] = LoadPair(from + at + 8);
       }
+    }
+  }
+  // Here and now: the compiler would rather load where the values are used.
+  __device__ static float2 LoadPair(const float* from) {
+    float2 value;
+    asm volatile("ld.global.v2.f32 {%0, %1}, [%2];\n" : "=f"(value.x), "=f"(value.y) : "l"(from));
+    return value;
+  }
+  __device__ void RoundQueries(const float2 (&queries)[K::kQuarterSteps][2]) {
+#pragma unroll
+    for (int part = 0; part < K::kQuarterSteps; ++part) {
+      query_[part][0] = Rounded(queries[part][0]);
+      query_[part][1] = Rounded(queries[part][1]);
     }
   }
   __device__ static uint32_t Rounded(float2 value) {
