@@ -344,6 +344,16 @@ TEST(SequenceBudgetsTest, HardBeginningsOfTextsDoNotHideThatTreesPay) {
   }
 }
 
+// What eight sequences showed is no reason against trees of one.
+TEST(SequenceBudgetsTest, TreesOfOneSequenceAreFoundWhereThoseOfEightLose) {
+  Service service({.draft_stream = 400e-6});
+  const Rates eight = Alternate(service, 8, 12);
+  EXPECT_LT(eight.tree, eight.off);
+  const Rates one = Alternate(service, 1, 12);
+  EXPECT_GT(one.tree, 1.2 * one.off);
+  EXPECT_GT(one.automatic, 0.9 * one.tree);
+}
+
 TEST(SequenceBudgetsTest, TrialsOfWhatDoesNotPayCostLessThanOnePercent) {
   Service service(kTreesDoNotPay);
   for (const int sequences : {8, 32, 1}) {
