@@ -11,12 +11,12 @@
 // rows with the block's 16 outputs over all inputs in ascending order.
 namespace arborist::kernels::cuda {
 
-template <int kWarpCount>
+template <int kWarpCount, int kTokenTiles>
 struct DownMma {
   static constexpr int kWarps = kWarpCount;
   static constexpr int kThreads = 32 * kWarps;
-  static constexpr int kStages = 3;     // four blocks of four warps share an SM
-  static constexpr int kItemRows = 16;  // two token tiles
+  static constexpr int kStages = kTokenTiles == 1 ? 4 : 3;  // so that four blocks of four warps share an SM
+  static constexpr int kItemRows = 8 * kTokenTiles;
   static constexpr int kStageInputs = 64;
   static constexpr int kRingBytes = kWarps * kStages * 4 * 512;
   using Sums = ItemSums<kWarps, kItemRows>;

@@ -92,19 +92,20 @@ class RowTable {
     }
     const int tid = static_cast<int>(threadIdx.x);
     const int pairs = live_ * piece.top_k;
+    if constexpr (kItemRows == 8) {  // of few rows
+      if (piece.rows * piece.top_k <= 32) {
+        SortFew(piece, pairs, choice);
+        return;
+      }
+    }
     for (int e = tid; e < piece.expert_count; e += kThreads) {
       cursor[e] = 0;
     }
     __syncthreads();
     for (int p = tid; p < pairs; p += kThreads) {
-      const int row = static_cast<int>(static_cast<uint32_t>(p) / top_k_);
-      // Past the L1, which may hold what it had before a kernel that this one overlaps with.
-      const int e = __ldcg(piece.expert + row * piece.expert_stride + (p - row * piece.top_k));
-      // Ids that do not exist are skipped: they would lead out of bounds.
-      const bool exists = e >= 0 && e < piece.expert_count;
-      choice[p] = exists ? static_cast<uint16_t>(e) : kNoExpert;
-      if (exists) {
-        PrefetchLine(piece.experts + e);  // on the way while rows are sorted
+      const uint16_t e = ChoiceOf(piece, p);
+      choice[p] = e;
+      if (e != kNoExpert) {
         atomicAdd(cursor + e, 1);
       }
     }
@@ -115,7 +116,7 @@ class RowTable {
       PlacePairs(choice, cursor, pairs, tid);
     }
     __syncthreads();
-    items_count_ = routed_items_ + (piece.shared_width > 0 ? (live_ + kItemRows - 1) / kItemRows : 0);
+    CountItems(piece);
   }
 
   __device__ int live() const { return live_; }
@@ -141,6 +142,59 @@ class RowTable {
 
  private:
   static constexpr uint16_t kNoExpert = 0xffff;
+
+  __device__ void CountItems(const ExpertsPiece& piece) {
+    items_count_ = routed_items_ + (piece.shared_width > 0 ? (live_ + kItemRows - 1) / kItemRows : 0);
+  }
+
+  // What pair p chose. Ids that do not exist are skipped: they would lead out of bounds.
+  __device__ uint16_t ChoiceOf(const ExpertsPiece& piece, int p) const {
+    const int row = static_cast<int>(static_cast<uint32_t>(p) / top_k_);
+    // Past the L1, which may hold what it had before a kernel that this one overlaps with.
+    const int e = __ldcg(piece.expert + row * piece.expert_stride + (p - row * piece.top_k));
+    if (e < 0 || e >= piece.expert_count) {
+      return kNoExpert;
+    }
+    PrefetchLine(piece.experts + e);  // on the way while rows are sorted
+    return static_cast<uint16_t>(e);
+  }
+
+  // At most 32 pairs: one warp counts for each how many stand before it. Ends with a barrier.
+  __device__ void SortFew(const ExpertsPiece& piece, int pairs, uint16_t* choice) {
+    __shared__ int items;
+    const int lane = static_cast<int>(threadIdx.x);
+    if (lane < 32) {
+      const uint16_t e = lane < pairs ? ChoiceOf(piece, lane) : kNoExpert;
+      const int key = e * 32 + lane;
+      int slot = 0;
+#pragma unroll
+      for (int other = 0; other < 32; ++other) {
+        slot += __shfl_sync(0xffffffffu, key, other) < key ? 1 : 0;
+      }
+      if (lane < pairs) {
+        choice[slot] = e;
+      }
+      if (e != kNoExpert) {
+        pair_[slot] = static_cast<uint16_t>(lane);
+      }
+      __syncwarp();
+      const uint16_t own = lane < pairs ? choice[lane] : kNoExpert;  // of slot `lane`
+      const unsigned same = __match_any_sync(0xffffffffu, own);
+      const int before = __popc(same & ((1u << lane) - 1));
+      const bool begins = own != kNoExpert && before % kItemRows == 0;
+      const unsigned beginning = __ballot_sync(0xffffffffu, begins);
+      if (begins) {
+        items_[__popc(beginning & ((1u << lane) - 1))] = {
+            own, static_cast<uint16_t>(lane), static_cast<uint16_t>(min(__popc(same) - before, kItemRows))};
+      }
+      if (lane == 0) {
+        items = __popc(beginning);
+      }
+    }
+    __syncthreads();
+    routed_items_ = items;
+    CountItems(piece);
+  }
 
   // A prefix sum over the experts of their slots (lower half) and items (upper half).
   __device__ void ListItems(const ExpertsPiece& piece, int* cursor) {

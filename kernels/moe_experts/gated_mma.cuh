@@ -13,42 +13,44 @@
 // sums are added in the order of the warps. So bits depend on the two vectors and their length alone.
 namespace arborist::kernels::cuda {
 
+template <int kTokenTileCount>
 struct GatedMma {
+  static constexpr int kTokenTiles = kTokenTileCount;
   static constexpr int kWarps = 8;
   static constexpr int kThreads = 32 * kWarps;
   static constexpr int kStages = 4;
-  static constexpr int kItemRows = 16;  // two token tiles
-  static constexpr int kColumns = 16;   // two weight tiles
+  static constexpr int kItemRows = 8 * kTokenTiles;
+  static constexpr int kColumns = 16;  // two weight tiles
   static constexpr int kRingBytes = kWarps * kStages * 4 * 512;
-  static constexpr int kSumBytes = kWarps * 4 * 32 * 16;
+  static constexpr int kSumBytes = kWarps * 2 * kTokenTiles * 32 * 16;
+  using Table = RowTable<kThreads, kItemRows>;
   static constexpr int SharedBytes(int pairs, int experts) {
     return kRingBytes + kSumBytes + RowTableBytes(pairs, experts, kItemRows);
   }
 };
 
-using GatedTable = RowTable<GatedMma::kThreads, GatedMma::kItemRows>;
-
 __device__ inline float SiluMul(float gate, float up) { return gate / (1.0f + ExpInline(-gate)) * up; }
 
 // Which part of the work unit number `unit` is.
+template <typename Shape>
 struct GatedUnit {
-  __device__ GatedUnit(const ExpertsPiece& piece, const GatedTable& table, int unit) {
-    const int tiles = (piece.width + GatedMma::kColumns - 1) / GatedMma::kColumns;
-    const int shared_tiles = (piece.shared_width + GatedMma::kColumns - 1) / GatedMma::kColumns;
+  __device__ GatedUnit(const ExpertsPiece& piece, const typename Shape::Table& table, int unit) {
+    const int tiles = (piece.width + Shape::kColumns - 1) / Shape::kColumns;
+    const int shared_tiles = (piece.shared_width + Shape::kColumns - 1) / Shape::kColumns;
     const int routed = table.routed_items() * tiles;
     if (unit < routed) {
       item = table.item(unit / tiles);
-      column = unit % tiles * GatedMma::kColumns;
+      column = unit % tiles * Shape::kColumns;
       width = piece.width;
     } else {
       item = table.item(table.routed_items() + (unit - routed) / shared_tiles);
-      column = (unit - routed) % shared_tiles * GatedMma::kColumns;
+      column = (unit - routed) % shared_tiles * Shape::kColumns;
       width = piece.shared_width;
     }
   }
-  __device__ static int Count(const ExpertsPiece& piece, const GatedTable& table) {
-    const int tiles = (piece.width + GatedMma::kColumns - 1) / GatedMma::kColumns;
-    const int shared_tiles = (piece.shared_width + GatedMma::kColumns - 1) / GatedMma::kColumns;
+  __device__ static int Count(const ExpertsPiece& piece, const typename Shape::Table& table) {
+    const int tiles = (piece.width + Shape::kColumns - 1) / Shape::kColumns;
+    const int shared_tiles = (piece.shared_width + Shape::kColumns - 1) / Shape::kColumns;
     return table.routed_items() * tiles + (table.items() - table.routed_items()) * shared_tiles;
   }
   ExpertItem item;
@@ -57,9 +59,10 @@ struct GatedUnit {
 };
 
 // A lane's weights, copied ahead.
+template <typename Shape>
 class GatedRing {
  public:
-  __device__ GatedRing(const ExpertsPiece& piece, const GatedTable& table, int units, int steps,
+  __device__ GatedRing(const ExpertsPiece& piece, const typename Shape::Table& table, int units, int steps,
                        uint4* memory)
       : piece_(piece),
         table_(table),
@@ -67,28 +70,28 @@ class GatedRing {
         steps_(steps),
         unit_(static_cast<int>(blockIdx.x)),
         lane_(static_cast<int>(threadIdx.x) % 32),
-        memory_(memory + threadIdx.x / 32 * (GatedMma::kStages * 4 * 32) + lane_) {
+        memory_(memory + threadIdx.x / 32 * (Shape::kStages * 4 * 32) + lane_) {
     if (steps_ == 0) {
       unit_ = units_;
     }
     Aim();
-    for (int i = 0; i < GatedMma::kStages; ++i) {
+    for (int i = 0; i < Shape::kStages; ++i) {
       Advance();
     }
   }
 
   // Inputs [Input(step), + 32) are the warp's.
   __device__ static int Input(int step) {
-    return step / 2 * (64 * GatedMma::kWarps) + static_cast<int>(threadIdx.x) / 32 * 64 + step % 2 * 32;
+    return step / 2 * (64 * Shape::kWarps) + static_cast<int>(threadIdx.x) / 32 * 64 + step % 2 * 32;
   }
   __device__ static int Steps(int inputs) {
-    const int rest = inputs % (64 * GatedMma::kWarps) - static_cast<int>(threadIdx.x) / 32 * 64;
-    return inputs / (64 * GatedMma::kWarps) * 2 + (rest > 32 ? 2 : rest > 0 ? 1 : 0);
+    const int rest = inputs % (64 * Shape::kWarps) - static_cast<int>(threadIdx.x) / 32 * 64;
+    return inputs / (64 * Shape::kWarps) * 2 + (rest > 32 ? 2 : rest > 0 ? 1 : 0);
   }
 
   // The oldest stage: pieces of gate and up for the first tile, then for the second.
   __device__ const uint4* Wait() const {
-    WaitForStage<GatedMma::kStages - 1>();
+    WaitForStage<Shape::kStages - 1>();
     return memory_ + slot_ * (4 * 32);
   }
   // Its values have been used (they are in registers): copies another stage into its slots.
@@ -112,7 +115,7 @@ class GatedRing {
       }
     }
     EndOfStage();
-    slot_ = slot_ + 1 == GatedMma::kStages ? 0 : slot_ + 1;
+    slot_ = slot_ + 1 == Shape::kStages ? 0 : slot_ + 1;
   }
 
  private:
@@ -120,21 +123,21 @@ class GatedRing {
     if (unit_ >= units_) {
       return;
     }
-    const GatedUnit unit(piece_, table_, unit_);
+    const GatedUnit<Shape> unit(piece_, table_, unit_);
     const bool shared = unit.item.expert == piece_.expert_count;
     const void* gate = shared ? piece_.shared.gate.data : piece_.experts[unit.item.expert].gate.data;
     const void* up = shared ? piece_.shared.up.data : piece_.experts[unit.item.expert].up.data;
     row_ = unit.column + lane_ / 4;
     width_ = unit.width;
     full_ = RowsAligned(gate, piece_.hidden) && RowsAligned(up, piece_.hidden) && piece_.hidden % 32 == 0 &&
-            unit.column + GatedMma::kColumns <= width_;
+            unit.column + Shape::kColumns <= width_;
     const int64_t offset = full_ ? int64_t{row_} * piece_.hidden : 0;
     gate_ = static_cast<const uint16_t*>(gate) + offset;
     up_ = static_cast<const uint16_t*>(up) + offset;
   }
 
   const ExpertsPiece& piece_;
-  const GatedTable& table_;
+  const typename Shape::Table& table_;
   int units_;
   int steps_;
   int unit_;
@@ -174,8 +177,9 @@ struct TokenPiece {
 };
 
 // Adds the warps' sums in their order and stores the unit's inner values.
-__device__ inline void FinishGatedUnit(const ExpertsPiece& piece, const GatedTable& table,
-                                       const GatedUnit& unit, const float4* sums, int token_tiles) {
+template <typename Shape>
+__device__ inline void FinishGatedUnit(const ExpertsPiece& piece, const typename Shape::Table& table,
+                                       const GatedUnit<Shape>& unit, const float4* sums, int token_tiles) {
   // Thread (tile pair, lane, token of the lane): 2 x 2 tiles of 32 lanes with two tokens each.
   const int lane = static_cast<int>(threadIdx.x) / 2 % 32;
   const int second_token = static_cast<int>(threadIdx.x) % 2;
@@ -189,9 +193,9 @@ __device__ inline void FinishGatedUnit(const ExpertsPiece& piece, const GatedTab
   float gate = 0;
   float up = 0;
 #pragma unroll
-  for (int w = 0; w < GatedMma::kWarps; ++w) {
-    const auto* sum =
-        reinterpret_cast<const float*>(sums + ((w * 2 + token_tile) * 2 + weight_tile) * 32 + lane);
+  for (int w = 0; w < Shape::kWarps; ++w) {
+    const auto* sum = reinterpret_cast<const float*>(
+        sums + ((w * Shape::kTokenTiles + token_tile) * 2 + weight_tile) * 32 + lane);
     gate += sum[second_token];
     up += sum[second_token + 2];
   }
@@ -210,24 +214,25 @@ __device__ inline void PrefetchRows(const ExpertsPiece& piece) {
   }
 }
 
-__global__ void __launch_bounds__(GatedMma::kThreads, 2)
+template <typename Shape>
+__global__ void __launch_bounds__(Shape::kThreads, 2)
     GatedMmaKernel(const __grid_constant__ ExpertsPiece call) {
-  constexpr int kTokenTiles = GatedMma::kItemRows / 8;
+  constexpr int kTokenTiles = Shape::kTokenTiles;
   extern __shared__ uint4 shared[];
   const ExpertsPiece piece = call.Mine();
   WaitForKernelBefore();
   LetNextKernelStart();  // which reads the choices before it waits
   PrefetchRows(piece);
-  auto* const sums = reinterpret_cast<float4*>(shared + GatedMma::kRingBytes / 16);
-  const GatedTable table(piece, sums + GatedMma::kSumBytes / 16, shared);
+  auto* const sums = reinterpret_cast<float4*>(shared + Shape::kRingBytes / 16);
+  const typename Shape::Table table(piece, sums + Shape::kSumBytes / 16, shared);
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int warp = static_cast<int>(threadIdx.x) / 32;
-  const int units = GatedUnit::Count(piece, table);
-  const int steps = GatedRing::Steps(piece.hidden);
+  const int units = GatedUnit<Shape>::Count(piece, table);
+  const int steps = GatedRing<Shape>::Steps(piece.hidden);
   const bool full_tokens = piece.x_aligned && piece.hidden % 32 == 0;
-  GatedRing ring(piece, table, units, steps, shared);
+  GatedRing<Shape> ring(piece, table, units, steps, shared);
   for (int u = static_cast<int>(blockIdx.x); u < units; u += static_cast<int>(gridDim.x)) {
-    const GatedUnit unit(piece, table, u);
+    const GatedUnit<Shape> unit(piece, table, u);
     const int token_tiles = (unit.item.rows + 7) / 8;
     const float* row[kTokenTiles];
     TokenPiece token[kTokenTiles];
@@ -237,7 +242,7 @@ __global__ void __launch_bounds__(GatedMma::kThreads, 2)
       const int i = min(j * 8 + lane / 4, unit.item.rows - 1);
       row[j] = piece.x + table.row(unit.item, i) * piece.x_stride;
       if (steps > 0 && j < token_tiles) {
-        token[j].Load(row[j], GatedRing::Input(0) + lane % 4 * 8, piece.hidden, full_tokens);
+        token[j].Load(row[j], GatedRing<Shape>::Input(0) + lane % 4 * 8, piece.hidden, full_tokens);
       }
     }
     float sum[2][kTokenTiles][4] = {};
@@ -252,7 +257,7 @@ __global__ void __launch_bounds__(GatedMma::kThreads, 2)
         }
         const uint4 rounded = token[j].Rounded();
         if (s + 1 < steps) {
-          token[j].Load(row[j], GatedRing::Input(s + 1) + lane % 4 * 8, piece.hidden, full_tokens);
+          token[j].Load(row[j], GatedRing<Shape>::Input(s + 1) + lane % 4 * 8, piece.hidden, full_tokens);
         }
         MmaStep(sum[0][j], gate[0], up[0], rounded);
         MmaStep(sum[1][j], gate[1], up[1], rounded);
@@ -263,7 +268,8 @@ __global__ void __launch_bounds__(GatedMma::kThreads, 2)
     for (int j = 0; j < kTokenTiles; ++j) {
 #pragma unroll
       for (int m = 0; m < 2; ++m) {
-        sums[((warp * 2 + j) * 2 + m) * 32 + lane] = {sum[m][j][0], sum[m][j][1], sum[m][j][2], sum[m][j][3]};
+        sums[((warp * kTokenTiles + j) * 2 + m) * 32 + lane] = {sum[m][j][0], sum[m][j][1], sum[m][j][2],
+                                                                sum[m][j][3]};
       }
     }
     __syncthreads();

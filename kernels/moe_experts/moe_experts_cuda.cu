@@ -61,36 +61,40 @@ int GatedPieceRows(const ExpertsPiece& call) {
   }
   int rows = std::clamp(kMaxPairs / std::max(1, call.top_k), 1, std::min(call.all_rows, kMaxPieceRows));
   while (rows > call.rows &&
-         GatedMma::SharedBytes(rows * call.top_k, call.expert_count) > kMaxSharedBytes - 1024) {
+         GatedMma<2>::SharedBytes(rows * call.top_k, call.expert_count) > kMaxSharedBytes - 1024) {
     rows = std::max(call.rows, rows / 2);
   }
   return rows;
 }
 
-absl::Status LaunchGatedMma(ExpertsPiece call, StreamView stream) {
+template <typename Shape>
+absl::Status LaunchGated(ExpertsPiece call, StreamView stream) {
   call.rows = GatedPieceRows(call);
   const int pairs = call.rows * call.top_k;
-  const int64_t items = MaxRoutedItems(pairs, call.expert_count, GatedMma::kItemRows);
-  const int64_t units =
-      items * CeilDiv(call.width, GatedMma::kColumns) +
-      CeilDiv(call.rows, GatedMma::kItemRows) * CeilDiv(call.shared_width, GatedMma::kColumns);
-  return Launch(GatedMmaKernel, std::min<int64_t>(units, 2 * Multiprocessors()), GatedMma::kThreads,
-                GatedMma::SharedBytes(pairs, call.expert_count), call, stream, "moe_experts: gate and up");
+  const int64_t items = MaxRoutedItems(pairs, call.expert_count, Shape::kItemRows);
+  const int64_t units = items * CeilDiv(call.width, Shape::kColumns) +
+                        CeilDiv(call.rows, Shape::kItemRows) * CeilDiv(call.shared_width, Shape::kColumns);
+  return Launch(GatedMmaKernel<Shape>, std::min<int64_t>(units, 2 * Multiprocessors()), Shape::kThreads,
+                Shape::SharedBytes(pairs, call.expert_count), call, stream, "moe_experts: gate and up");
 }
 
+template <typename Shape>
+absl::Status LaunchDown(const ExpertsPiece& call, StreamView stream) {
+  return Launch(DownMmaKernel<Shape>, CeilDiv(call.hidden, kBlockOutputs), Shape::kThreads,
+                Shape::SharedBytes(call.rows, call.rows * call.top_k, call.expert_count), call, stream,
+                "moe_experts: down");
+}
+
+// The order of the sums is the same in all shapes.
 absl::Status LaunchMma(const ExpertsPiece& call, StreamView stream) {
-  RETURN_IF_ERROR(LaunchGatedMma(call, stream));
-  const int pairs = call.rows * call.top_k;
-  // Few outputs: more warps a block, fewer rounds. The order of the sums is the same.
-  const int64_t blocks = CeilDiv(call.hidden, kBlockOutputs);
-  if (blocks < Multiprocessors()) {
-    using Shape = DownMma<8>;
-    return Launch(DownMmaKernel<Shape>, blocks, Shape::kThreads,
-                  Shape::SharedBytes(call.rows, pairs, call.expert_count), call, stream, "moe_experts: down");
+  // Fewer registers, so that all blocks of the second kernel find room beside the first's.
+  const bool few_rows = call.all_rows <= 8;
+  RETURN_IF_ERROR(few_rows ? LaunchGated<GatedMma<1>>(call, stream) : LaunchGated<GatedMma<2>>(call, stream));
+  // Few outputs: more warps a block, fewer rounds.
+  if (CeilDiv(call.hidden, kBlockOutputs) < Multiprocessors()) {
+    return LaunchDown<DownMma<8, 2>>(call, stream);
   }
-  using Shape = DownMma<4>;
-  return Launch(DownMmaKernel<Shape>, blocks, Shape::kThreads,
-                Shape::SharedBytes(call.rows, pairs, call.expert_count), call, stream, "moe_experts: down");
+  return few_rows ? LaunchDown<DownMma<4, 1>>(call, stream) : LaunchDown<DownMma<4, 2>>(call, stream);
 }
 
 template <typename Weight>
@@ -124,9 +128,9 @@ int PieceRows(int top_k, int experts, double weight_bytes) {
   int rows = std::clamp(kMaxPairs / std::max(1, top_k), 1, kMaxPieceRows);
   const auto bytes = [&] {
     const int pairs = rows * top_k;
-    return std::max({GatedMma::SharedBytes(pairs, experts), DownMma<8>::SharedBytes(rows, pairs, experts),
-                     DownMma<4>::SharedBytes(rows, pairs, experts),
-                     MoeFma::DownSharedBytes(rows, pairs, experts)});
+    return std::max(
+        {GatedMma<2>::SharedBytes(pairs, experts), DownMma<8, 2>::SharedBytes(rows, pairs, experts),
+         DownMma<4, 2>::SharedBytes(rows, pairs, experts), MoeFma::DownSharedBytes(rows, pairs, experts)});
   };
   while (rows > 1 && bytes() > kMaxSharedBytes - 1024) {  // static shared memory beside it
     rows /= 2;

@@ -318,7 +318,8 @@ TEST_F(MoeExpertsCudaTest, LongRowsAgreeWithTheOracleAndHaveTheSameBitsInLargePi
   const int most = Small(530, 40), tile = Small(65, 20);
   const Rows rows = RandomRows(random, shape, most, shape.experts);
   const std::vector<float> all = OnCuda(weights, rows);
-  for (const auto& [first, count] : {std::pair{0, 3}, {most - 19, 2}, {most / 14, tile}, {1, most - 18}}) {
+  for (const auto& [first, count] :
+       {std::pair{0, 3}, {most - 19, 2}, {most / 14, tile}, {17, 1}, {12, 8}, {10, 9}, {1, most - 18}}) {
     const Rows some = rows.Slice(first, count, shape.hidden);
     const std::vector<float> got = OnCuda(weights, some);
     EXPECT_TRUE(SameBits(got, {all.data() + first * shape.hidden, got.size()})) << first << " + " << count;
