@@ -219,7 +219,7 @@ def main():
               "device": card, "date": datetime.date.today().isoformat(), "ok": ok,
               "seconds": round(time.monotonic() - begin, 1)}
     if mode == "sanitize":
-        left_out = {name: reason for name, reason in sanitizers.LEFT_OUT.items() if name in names}
+        left_out = {name: reason for name, reason in sanitizers.LEFT_OUT.items() if name.split()[0] in names}
         result.update(ok_means=sanitizers.OK_MEANS, left_out=left_out, filters=sanitizers.FILTERS,
                       gpus=len(sanitizers.gpus(environment())))
     result["rows"] = rows

@@ -82,12 +82,17 @@ def auto_against_off():
     return lines
 
 
+def note(result):
+    """What a reader of the result has to know."""
+    return f' Note: {result["note"]}.' if "note" in result else ""
+
+
 def runs():
     """What the modes of run.sh ended with."""
     lines = []
     for mode in ("check", "gate", "sanitize", "bench"):
         result = stored(mode)
-        lines.append(f'- {made(result, result["command"])}: {"ok" if result["ok"] else "not ok"} in {result["seconds"]} s.')
+        lines.append(f'- {made(result, result["command"])}: {"ok" if result["ok"] else "not ok"} in {result["seconds"]} s.{note(result)}')
         if mode == "sanitize":
             for tool in dict.fromkeys(row["tool"] for row in result["rows"]):
                 rows = [row for row in result["rows"] if row["tool"] == tool]
