@@ -153,7 +153,7 @@ void RequestFlow::HandleRun(int64_t epoch, TokenRun run) {
     return;
   }
   silent_for_ = absl::ZeroDuration();
-  left_.reset();
+  CancelLeft();
   last_run_plain_ = run.verified_nodes == 0;
   if (absl::Status status = TakeNew(run); !status.ok()) {
     PathFault({std::move(status), path_ == Path::kDrafter ? "drafter" : "verifier", "BAD_TOKENS"});
@@ -293,7 +293,8 @@ void RequestFlow::PathFault(const PathEnd& end) {
   } else if (!IsTakenOver(end)) {
     verifier_ = OtherVerifier(end);
   }
-  if (first_fault_.empty()) {
+  // A drafter's own fault is no reason to blame the verifier, which fails later.
+  if (first_fault_.empty() && (broken != Path::kDrafter || end.origin == "verifier")) {
     first_fault_ = std::string(end.status.message());
   }
   if (verifier_ == nullptr || state_.epoch >= kMaxAttempts) {
@@ -329,7 +330,7 @@ void RequestFlow::FinishText(FinishReason reason) {
 void RequestFlow::Finish(FinishReason reason) {
   done_ = true;
   call_.reset();
-  left_.reset();
+  CancelLeft();
   if (state_.mode == Mode::kAuto && path_ == Path::kDrafter) {
     router_.ReportDrafting(*verifier_, state_.sampling.temperature, !last_run_plain_);
   }
@@ -349,12 +350,20 @@ void RequestFlow::Fail(const PathEnd& error) {
   sink_.OnError(error);
 }
 
+// The pages are the drafter's by now, if it works at the same verifier. At another one the call would hold
+// its pages until the deadline.
+void RequestFlow::CancelLeft() {
+  if (left_ != nullptr) {
+    left_->Cancel();
+    left_.reset();
+  }
+}
+
 void RequestFlow::CancelCall() {
-  for (std::shared_ptr<PathCall>* call : {&call_, &left_}) {
-    if (*call != nullptr) {
-      (*call)->Cancel();
-      call->reset();
-    }
+  CancelLeft();
+  if (call_ != nullptr) {
+    call_->Cancel();
+    call_.reset();
   }
 }
 

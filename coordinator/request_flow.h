@@ -90,6 +90,7 @@ class RequestFlow : public std::enable_shared_from_this<RequestFlow> {
   void FinishText(FinishReason reason);
   void Finish(FinishReason reason);
   void Fail(const PathEnd& error);
+  void CancelLeft();
   void CancelCall();
 
   PathStart state_;  // epoch and output_so_far grow

@@ -47,6 +47,17 @@ TEST_F(RequestFlowTest, WhenDraftingPaysADrafterTakesOverWithoutLosingAToken) {
   }
 }
 
+TEST_F(RequestFlowTest, ADecodeThatNobodyTookOverIsCancelledWhenTheDraftersTokensCome) {
+  router_.drafting_pays = false;
+  Begin(Mode::kAuto);
+  FakeCall& left = router_.first.last();
+  left.listener->OnDraftingPays();
+  router_.drafter.last().Send(script_, 0, 5);  // it works at another verifier of the same fingerprint
+  EXPECT_TRUE(left.cancelled);
+  router_.drafter.last().Send(script_, 5, size(), FinishReason::kMaxTokens);
+  ExpectWholeScript(0);
+}
+
 TEST_F(RequestFlowTest, ADrafterThatIsGoneWhenDraftingPaysCostsNoToken) {
   router_.drafting_pays = false;
   Begin(Mode::kAuto);

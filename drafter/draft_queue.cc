@@ -45,7 +45,7 @@ absl::StatusOr<TokenTree> DraftQueue::Draft(const DraftRequest& request, Seat& s
   waiting_.push_back(&me);
   arrivals_.fetch_add(1, std::memory_order_relaxed);
   while (!me.done) {
-    if (busy_ || (waiting_.front() != &me && !Starts())) {
+    if (busy_ || turns_wanted_ > 0 || (waiting_.front() != &me && !Starts())) {
       me.woken.wait(lock);
     } else if (Starts()) {
       RunRound(lock);

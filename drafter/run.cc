@@ -7,6 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
 #include "common/device/device.h"
+#include "common/rpc/device_config.h"
 #include "common/rpc/device_failure.h"
 #include "common/rpc/eager_poll.h"
 #include "common/rpc/protocol.h"
@@ -28,6 +29,9 @@ absl::StatusOr<std::unique_ptr<Proposer>> MakeProposer(const Config& config, Thr
                                                        DeviceFailure& device_failure) {
   if (config.proposer == ProposerKind::kNgram) {
     return NgramProposer::Create(NgramOptions());
+  }
+  if (const std::string warning = FaultWarning(config.device); !warning.empty()) {
+    std::fprintf(stderr, "drafter: %s", warning.c_str());
   }
   ASSIGN_OR_RETURN(device, OpenDevice(config.device, threads));
   DFlashOptions options;

@@ -100,7 +100,8 @@ class SpeculationLoop {
     return absl::OkStatus();
   }
 
-  // Tokens go to the coordinator before our own context takes them in: the client waits for them.
+  // Tokens go to the coordinator before our own context takes them in: the client waits for them (beside a
+  // GPU the reactor holds them until the next tree has left).
   absl::Status Emit(CommittedTokens committed, const TokenTree* tree, Clock::time_point received) {
     RETURN_IF_ERROR(CheckCommitted(committed, request_.epoch, round_, next_position_));
     RETURN_IF_ERROR(StallAt(FaultPoint::kBeforeTokensForwarded));

@@ -36,28 +36,33 @@ absl::Status MeasureStepCosts(const StepCapacity& capacity, int max_context, dou
                               StepRunner& runner, KvCache& cache, CostCurve& curve) {
   constexpr int kMostNodes = kMaxTreeBudget + 1;
   const int prefix = std::min({kPrefix, max_context / 2, capacity.max_rows});
-  const auto trees_most = (curve.bounds().back() + kMostNodes - 1) / kMostNodes;
   const auto pages_each = KvCache::PagesFor(prefix + kMostNodes);
-  if (trees_most > capacity.max_sequences || pages_each > capacity.max_pages_per_sequence ||
-      trees_most * pages_each > cache.pool().free_pages()) {
+  if (pages_each > capacity.max_pages_per_sequence) {
     return absl::OkStatus();
   }
+  const int64_t trees_most =
+      std::min<int64_t>(capacity.max_sequences, cache.pool().free_pages() / pages_each);
   std::vector<SequencePages> pages;
   std::vector<StepTree> trees;
   const std::vector<TokenId> tokens(static_cast<size_t>(std::max(kMostNodes, prefix)), TokenId{1});
   std::vector<int32_t> parents(static_cast<size_t>(kMostNodes), 0);
   parents[0] = -1;
   const auto begin = Clock::now();
-  for (int i = 0; i < trees_most; ++i) {
-    pages.push_back(cache.pool().NewSequence());
-    if (!pages.back().Resize(pages_each)) {
-      return absl::InternalError("cost measurement: pages were counted");
-    }
-    const StepChunk chunk{
-        .page_table = pages.back().table(), .first_position = 0, .tokens = std::span(tokens).first(prefix)};
-    RETURN_IF_ERROR(runner.Run({}, {&chunk, 1}));
-  }
   for (const int bound : curve.bounds()) {
+    const int64_t trees_now = (bound + kMostNodes - 1) / kMostNodes;
+    // Prefixes are computed when a size first needs them: they take their time, too.
+    while (std::ssize(pages) < std::min(trees_now, trees_most) && SecondsSince(begin) < most_seconds) {
+      pages.push_back(cache.pool().NewSequence());
+      if (!pages.back().Resize(pages_each)) {
+        return absl::InternalError("cost measurement: pages were counted");
+      }
+      const StepChunk chunk{
+          .page_table = pages.back().table(), .first_position = 0, .tokens = std::span(tokens).first(prefix)};
+      RETURN_IF_ERROR(runner.Run({}, {&chunk, 1}));
+    }
+    if (std::ssize(pages) < trees_now) {
+      break;
+    }
     trees.clear();
     for (int rows = bound; rows > 0; rows -= kMostNodes) {
       trees.push_back(Bush(pages[trees.size()].table(), prefix, std::min(rows, kMostNodes), tokens, parents));

@@ -10,8 +10,8 @@
 namespace arborist::verifier {
 
 // Times steps of the curve's sizes, smallest first, each behind a short prefix; the median of a few. Stops
-// after `most_seconds`, so larger sizes may stay unmeasured. All pages are free before and after; with too
-// few of them nothing is measured.
+// after `most_seconds` or where pages or sequences are too few, so larger sizes may stay unmeasured. All
+// pages are free before and after.
 absl::Status MeasureStepCosts(const StepCapacity& capacity, int max_context, double most_seconds,
                               StepRunner& runner, KvCache& cache, CostCurve& curve);
 

@@ -55,8 +55,8 @@ struct VerifierOptions {
       before_step = nullptr;
 };
 
-// Checks the options, runs the self-test (FAILED_PRECONDITION when a bit differs), on a GPU records the steps
-// of plain decoding and trees, and starts the step thread. The device outlives the verifier, and no other
+// Checks the options, runs the self-test (FAILED_PRECONDITION when a bit differs), on a GPU records steps
+// of every size, and starts the step thread. The device outlives the verifier, and no other
 // caller uses it meanwhile; the kernels are the device's.
 absl::StatusOr<std::unique_ptr<Verifier>> CreateVerifier(const VerifierOptions& options,
                                                          std::unique_ptr<Model> model,

@@ -16,6 +16,7 @@
 #include "common/metrics/exposer.h"
 #include "common/metrics/registry.h"
 #include "common/projection/projection.h"
+#include "common/rpc/device_config.h"
 #include "common/rpc/device_failure.h"
 #include "common/rpc/eager_poll.h"
 #include "common/rpc/protocol.h"
@@ -106,7 +107,10 @@ absl::StatusOr<Loaded> Load(const Config& config, Device& device, ShadowOptions 
   options.max_sequences = config.max_sequences;
   options.max_queue = config.max_queue;
   options.max_rows = config.max_step_rows;
-  const int logits_rows = device.kind() == DeviceKind::kCpu ? kLogitsRows : config.max_step_rows;
+  // No more than all sequences' largest trees have.
+  const int64_t trees = int64_t{config.max_sequences} * (config.max_tree_nodes + 1);
+  const auto logits_rows = static_cast<int>(
+      device.kind() == DeviceKind::kCpu ? kLogitsRows : std::min<int64_t>(config.max_step_rows, trees));
   options.spin = SpinBesideDevice(config.device.kind);
   LookForMessages(options.spin);
   options.deliverers = options.spin.count() > 0 ? kDeliverersBesideGpu : 1;  // where there are cores
@@ -157,6 +161,9 @@ void PrintTable(const Config& config, const Loaded& loaded) {
 absl::Status Serve(const Config& config, TerminationSignal& signal) {
   // In this order, so that each outlives what uses it.
   ThreadPool threads(config.threads);
+  if (const std::string warning = FaultWarning(config.device); !warning.empty()) {
+    std::fprintf(stderr, "verifier: %s", warning.c_str());
+  }
   ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, OpenDevice(config.device, threads));
   ServingSwitch health(kVerifierServiceName);
   DeviceFailure device_failure("verifier", health);

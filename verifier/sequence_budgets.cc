@@ -130,11 +130,16 @@ void SequenceBudgets::Report(Clock::time_point now, const OnBudgetReport& report
     kind.reported_trial = trial;
     const BudgetLoad load = LoadOf(kind);
     const int tree = kind.policy.BestTree(load);
-    report({.features = i<kSamplings, .sampling = kSamplingKinds[i % kSamplings], .sequences = load.sequences,
-                          .nodes = kind.nodes, .trial = trial, .trials = kind.policy.trials(),
-                          .plain_rate = kind.policy.Rate(load, 0), .tree_rate = tree> 0
-                            ? kind.policy.Rate(load, tree)
-                            : 0});
+    const bool features = i < kSamplings;
+    const double tree_rate = tree == 0 ? 0 : kind.policy.Rate(load, tree);
+    report({.features = features,
+            .sampling = kSamplingKinds[i % kSamplings],
+            .sequences = load.sequences,
+            .nodes = kind.nodes,
+            .trial = trial,
+            .trials = kind.policy.trials(),
+            .plain_rate = kind.policy.Rate(load, 0),
+            .tree_rate = tree_rate});
   }
 }
 

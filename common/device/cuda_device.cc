@@ -190,11 +190,8 @@ class CudaDevice final : public Device {
     const size_t allocated = left_before - left_, free_after = Free();
     const size_t gone = free_before - std::min(free_before, free_after);
     const size_t bytes = gone - std::min(gone, allocated);
-    if (bytes > left_) {
-      return absl::ResourceExhaustedError(absl::StrCat(what, ": ", bytes, " bytes taken, ", left_,
-                                                       " left of this process's share of the GPU's memory"));
-    }
-    left_ -= bytes;
+    // Not refused: another process may have taken it meanwhile.
+    left_ -= std::min(bytes, left_);
     allocations_.push_back({absl::StrCat(what, ", measured"), bytes});
     return absl::OkStatus();
   }

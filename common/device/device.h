@@ -104,9 +104,9 @@ class Device {
   virtual bool launch_by_launch() const { return false; }
 
   // Runs `work` and lists under `what` the memory that the driver took of the device for it, beside what was
-  // allocated here: recorded work, kernels that were loaded. It counts as this process's, and more than the
-  // limit is ResourceExhausted. Other processes that start at the same time blur the figure. The CPU has
-  // none.
+  // allocated here: recorded work, kernels that were loaded. It counts as this process's, up to what is left
+  // of its share. Other processes that start at the same time blur the figure, so nothing is refused. The CPU
+  // has none.
   virtual absl::Status Measure(absl::FunctionRef<absl::Status()> work, absl::string_view) { return work(); }
   // Lines under the memory table: what is measured and not this process's alone. May be empty.
   virtual std::string MemoryNote() const { return ""; }

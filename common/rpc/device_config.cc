@@ -1,6 +1,7 @@
 #include "common/rpc/device_config.h"
 
 #include <cstdint>
+#include <filesystem>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
@@ -14,6 +15,9 @@ absl::StatusOr<DeviceFault> ReadFault(const v1::DeviceFault& in) {
   DeviceFault out;
   switch (in.kind()) {
     case v1::DEVICE_FAULT_KIND_UNSPECIFIED:
+      if (in.allocation() != 0 || !in.trigger_path().empty() || !in.memory().empty()) {
+        return FieldError("gpu.fault.kind", "unset", "a DeviceFaultKind beside the other fields");
+      }
       return out;
     case v1::DEVICE_FAULT_KIND_OUT_OF_MEMORY:
       out.kind = DeviceFault::Kind::kOutOfMemory;
@@ -31,6 +35,9 @@ absl::StatusOr<DeviceFault> ReadFault(const v1::DeviceFault& in) {
   out.trigger_path = in.trigger_path();
   if (out.kind != DeviceFault::Kind::kOutOfMemory && out.trigger_path.empty()) {
     return FieldError("gpu.fault.trigger_path", "", "a file to wait for");
+  }
+  if (!out.trigger_path.empty() && std::filesystem::exists(out.trigger_path)) {
+    return FieldError("gpu.fault.trigger_path", out.trigger_path, "a file that is not there yet");
   }
   out.memory = in.memory();
   if (out.kind == DeviceFault::Kind::kIllegalAccess && out.memory.empty()) {
@@ -76,6 +83,12 @@ absl::StatusOr<DeviceOptions> ReadDeviceConfig(v1::Device device, const v1::GpuC
   ASSIGN_OR_RETURN(options.cpu_fault, ReadFault(gpu.fault()));
   options.cuda.fault = options.cpu_fault;
   return options;
+}
+
+std::string FaultWarning(const DeviceOptions& options) {
+  return options.cpu_fault.kind == DeviceFault::Kind::kNone
+             ? ""
+             : "the device will FAIL ON PURPOSE (gpu.fault in the config), which only tests want\n";
 }
 
 }  // namespace arborist

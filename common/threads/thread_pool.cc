@@ -52,7 +52,9 @@ struct ThreadPool::State {
   std::atomic<uint32_t>& Word(int worker) { return orders[static_cast<size_t>(worker)].word; }
 
   void Tell(int worker, uint32_t what) {
-    Word(worker).store(what, std::memory_order_release);
+    // Sequentially consistent, for libstdc++'s notify_one looks first whether anybody waits: a processor may
+    // let that load pass a release store, and whoever goes to sleep in between would never be woken.
+    Word(worker).store(what, std::memory_order_seq_cst);
     Word(worker).notify_one();
   }
 

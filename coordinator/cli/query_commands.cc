@@ -166,21 +166,24 @@ int WatchHealth(const Connection& connection, grpc::health::v1::Health::Stub& st
   connection.SetDeadline(context);
   const auto reader = stub.Watch(&context, request);
   grpc::health::v1::HealthCheckResponse response;
-  bool heard = false;
   while (reader->Read(&response)) {
-    heard = true;
     std::printf("%s\n", grpc::health::v1::HealthCheckResponse::ServingStatus_Name(response.status()).c_str());
     std::fflush(stdout);
   }
   const grpc::Status status = reader->Finish();
-  return heard ? 0 : PrintRpcError(status);
+  if (response.status() == grpc::health::v1::HealthCheckResponse::UNKNOWN) {  // not a word
+    return PrintRpcError(status);
+  }
+  return response.status() == grpc::health::v1::HealthCheckResponse::SERVING ? 0 : 1;
 }
 
 }  // namespace
 
 int HealthCommand(int argc, const char* const* argv) {
   FlagSet flags(
-      "usage: arborist health [--service S] [--wait D | --watch] [flags]    exits with 0 if it is SERVING");
+      "usage: arborist health [--service S] [--wait D | --watch] [flags]    exits with 0 if it is (with "
+      "--watch: was at last) "
+      "SERVING");
   Connection connection;
   connection.timeout = absl::Seconds(5);
   connection.AddFlags(flags);
@@ -201,6 +204,10 @@ int HealthCommand(int argc, const char* const* argv) {
                   [&] { watch = true; });
   if (const auto status = ParseCommandLine(flags, argc, argv); status.has_value()) {
     return *status;
+  }
+  if (watch && wait > absl::ZeroDuration()) {
+    std::fprintf(stderr, "--watch beside --wait, expected one of them\n");
+    return 2;
   }
   const auto stub = grpc::health::v1::Health::NewStub(connection.Open());
   if (watch) {

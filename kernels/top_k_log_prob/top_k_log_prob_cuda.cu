@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "absl/strings/str_cat.h"
 #include "common/base/math.h"
 #include "common/base/status_macros.h"
 #include "common/device/cuda_status.h"
@@ -303,10 +304,13 @@ absl::Status TopKLogProb(const TopKLogProbArgs& args, StreamView stream) {
     return absl::OkStatus();
   }
   if (CeilDiv(vocabulary, kTopKRound) > kMaxRounds) {
-    return absl::InvalidArgumentError("top_k_log_prob: expected at most 2^19 logits.columns on CUDA");
+    return absl::InvalidArgumentError(absl::StrCat("logits.columns=", vocabulary, ", expected at most ",
+                                                   kMaxRounds * kTopKRound, " on CUDA"));
   }
-  if (args.scratch.size < static_cast<int64_t>(TopKLogProbCudaScratchBytes(rows, vocabulary))) {
-    return absl::InvalidArgumentError("top_k_log_prob: scratch is too small for these rows on CUDA");
+  const size_t needed = TopKLogProbCudaScratchBytes(rows, vocabulary);
+  if (args.scratch.size < static_cast<int64_t>(needed)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("scratch.size=", args.scratch.size, ", expected at least ", needed));
   }
   const TopKCut cut = TopKCutOf(rows, vocabulary);
   const int64_t tiles = CeilDiv(vocabulary, kTopKTile);

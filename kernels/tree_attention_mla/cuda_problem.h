@@ -35,7 +35,7 @@ struct AttentionProblem {
   int32_t acc_stride;        // floats
   float* acc;                // [queries, parts, acc_stride] sum of p * value, its columns as PartColumn says
   float* max_sum;            // [queries, parts, 2] m (log2 units) and sum of p
-  uint16_t* query_bf16;      // [queries, width], in the order of query_fragment.h
+  uint16_t* query_bf16;      // [queries, width], in the order of fragments (work_list_cuda.cu)
   int32_t* list;             // the work list (work_list.h)
   int32_t queries_per_tile;  // of the tensor-core kernel
   int32_t queries_per_tail;

@@ -1,5 +1,5 @@
-// A call is divided among blocks in three ways: by rows and parts, by a list of tiles and parts, by whole
-// tiles. Its size on the host decides; no bit may.
+// A call is divided among blocks by rows and parts or by a list of tiles and parts, with tiles of several
+// sizes. Its size on the host decides; no bit may.
 #include <gtest/gtest.h>
 
 #include <bit>

@@ -2,7 +2,9 @@
 """A device that fails under a running verifier or drafter: the call ends with a status that names the failure, health hears NOT_SERVING,
 and the process ends by itself with status 1 and one line that says why. On the CPU the failure is only reported; on a GPU (skipped
 without one) it is CUDA's own. Each test has a cluster of its own, since it breaks one."""
+import json
 import os
+import select
 import subprocess
 import sys
 import unittest
@@ -50,7 +52,10 @@ class OnTheCpu(unittest.TestCase):
         self.assertEqual(watch.stdout.readline(), "SERVING\n")
         with open(self.trigger, "w", encoding="utf-8"):
             pass
-        answer = self.cluster.generate_process(*COMMON).communicate_checked(check=False)
+        for _ in range(5):  # on a busy machine a call may decode plainly, without the drafter that is to fail
+            answer = self.cluster.generate_process(*COMMON).communicate_checked(check=False)
+            if select.select([watch.stdout], [], [], 1)[0]:
+                break
         self.assertEqual(watch.stdout.readline(), "NOT_SERVING\n")
         self.assertEqual(service.process.wait(timeout=SECONDS), 1, self.log(service))
         reasons = [line for line in self.log(service).splitlines() if "the device failed: " in line]
@@ -72,7 +77,7 @@ class OnTheCpu(unittest.TestCase):
         (status, out, err), reason, before = self.fail_under_a_call(self.cluster.drafter)
         self.assertRegex(reason, named)
         self.assertEqual(status, 0, err)  # whoever loses its drafter decodes plainly, and loses no token
-        self.assertIn(str(before["token_ids"][-1]), out)
+        self.assertEqual(json.loads(out)["token_ids"], before["token_ids"])
 
     def is_refused_at_the_start(self, service, wanted):
         self.plant(service, "kind: DEVICE_FAULT_KIND_OUT_OF_MEMORY allocation: 3")
