@@ -1,12 +1,12 @@
 #include <cuda_runtime.h>
 
 #include <bit>
-#include <nv/target>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/math.h"
 #include "common/base/status_macros.h"
 #include "common/device/cuda_status.h"
+#include "kernels/kernel_overlap/block_cluster.cuh"
 #include "kernels/linear/dense_cuda.h"
 #include "kernels/linear/mma_tile.cuh"
 
@@ -22,29 +22,6 @@ struct Work {
   bool weight_aligned;
 };
 
-// Clusters exist from sm_90 on; elsewhere the plan has one rank and these are never reached.
-// What a rank wrote to its shared memory before, all ranks read after.
-__device__ inline void ShareResults() {
-  NV_IF_TARGET(NV_PROVIDES_SM_90, (asm volatile("barrier.cluster.arrive.release.aligned;\n"
-                                                "barrier.cluster.wait.acquire.aligned;\n" ::
-                                                    : "memory");))
-}
-// Nobody leaves while others read its shared memory. Orders nothing else.
-__device__ inline void LeaveTogether() {
-  NV_IF_TARGET(NV_PROVIDES_SM_90, (asm volatile("barrier.cluster.arrive.relaxed.aligned;\n"
-                                                "barrier.cluster.wait.aligned;\n" ::
-                                                    : "memory");))
-}
-__device__ inline float4 LoadFromRank([[maybe_unused]] uint32_t address, [[maybe_unused]] int rank) {
-  float4 v{};
-  NV_IF_TARGET(NV_PROVIDES_SM_90,
-               (asm volatile("{\n.reg .b32 remote;\nmapa.shared::cluster.u32 remote, %4, %5;\n"
-                             "ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [remote];\n}\n"
-                             : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
-                             : "r"(address), "r"(rank));))
-  return v;
-}
-
 // Each rank joins its share of the rows, from rank 0 up, and writes it.
 template <typename Tile, int kRanks>
 __device__ inline void JoinRanks(const float* result, int rank, int rows, int tokens, float* out,
@@ -57,7 +34,7 @@ __device__ inline void JoinRanks(const float* result, int rank, int rows, int to
     float4 part[kRanks];
 #pragma unroll
     for (int p = 0; p < kRanks; ++p) {
-      part[p] = LoadFromRank(at, p);
+      part[p] = LoadFromBlock4(at, p);
     }
     float4 sum = part[0];
 #pragma unroll
@@ -113,7 +90,7 @@ __global__ void __launch_bounds__(Tile::kThreads, 1) Multiply(const __grid_const
   __syncthreads();  // the last step is used up
   auto* result = reinterpret_cast<float*>(shared);
   ForEachResult(tile, [&](int r, int t, float value) { result[t * Tile::kResultPitch + r] = value; });
-  ShareResults();
+  ClusterBarrier();
   switch (work.ranks) {
     case 2:
       JoinRanks<Tile, 2>(result, rank, rows, tokens, out, a.out_row_stride);

@@ -3,6 +3,7 @@
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 
+#include "kernels/kernel_overlap/block_cluster.cuh"
 #include "kernels/tree_attention_mla/cuda_problem.h"
 #include "kernels/tree_attention_mla/row_join.cuh"
 #include "kernels/tree_attention_mla/row_layout.cuh"

@@ -2,6 +2,7 @@
 
 #include <cuda_runtime.h>
 
+#include "kernels/kernel_overlap/block_cluster.cuh"
 #include "kernels/tree_attention_mla/cuda_problem.h"
 #include "kernels/tree_attention_mla/row_layout.cuh"
 #include "kernels/tree_attention_mla/tensor_instructions.cuh"

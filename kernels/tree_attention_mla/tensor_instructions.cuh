@@ -3,7 +3,6 @@
 #include <cuda_bf16.h>
 
 #include <cstdint>
-#include <nv/target>
 
 // The instructions of sm_80 and later that the tensor-core kernel is made of.
 namespace arborist::kernels::cuda {
@@ -47,32 +46,6 @@ __device__ inline void MultiplyAdd(float (&c)[4], const uint32_t (&a)[4], uint32
       "{%0,%1,%2,%3};\n"
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-
-// Clusters of blocks; sm_90 and later, nothing elsewhere.
-__device__ inline void ClusterBarrier() {
-  NV_IF_TARGET(NV_PROVIDES_SM_90, (asm volatile("barrier.cluster.arrive.release.aligned;\n"
-                                                "barrier.cluster.wait.acquire.aligned;\n" ::
-                                                    : "memory");))
-}
-// From the same address in the shared memory of block `rank` of the cluster.
-__device__ inline float2 LoadFromBlock2(uint32_t address, int rank) {
-  float2 v = {0, 0};
-  NV_IF_TARGET(NV_PROVIDES_SM_90,
-               (asm volatile("{\n.reg .b32 remote;\nmapa.shared::cluster.u32 remote, %2, %3;\n"
-                             "ld.shared::cluster.v2.f32 {%0, %1}, [remote];\n}\n"
-                             : "=f"(v.x), "=f"(v.y)
-                             : "r"(address), "r"(rank));))
-  return v;
-}
-__device__ inline float4 LoadFromBlock4(uint32_t address, int rank) {
-  float4 v = {0, 0, 0, 0};
-  NV_IF_TARGET(NV_PROVIDES_SM_90,
-               (asm volatile("{\n.reg .b32 remote;\nmapa.shared::cluster.u32 remote, %4, %5;\n"
-                             "ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [remote];\n}\n"
-                             : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
-                             : "r"(address), "r"(rank));))
-  return v;
 }
 
 __device__ inline float Exp2(float x) {
