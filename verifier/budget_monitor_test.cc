@@ -3,12 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <memory>
 #include <string>
 #include <vector>
 
-#include "common/metrics/exposer.h"
-#include "common/metrics/testing/http_get.h"
+#include "common/metrics/testing/scrape.h"
 
 namespace arborist::verifier {
 namespace {
@@ -19,17 +17,12 @@ using ::testing::SizeIs;
 
 class BudgetMonitorTest : public ::testing::Test {
  protected:
-  BudgetMonitorTest() : monitor_(metrics_, [this](const std::string& line) { lines_.push_back(line); }) {
-    auto exposer = MetricExposer::Start("127.0.0.1:0", metrics_);
-    EXPECT_TRUE(exposer.ok()) << exposer.status();
-    exposer_ = *std::move(exposer);
-  }
-  std::string Metrics() const { return HttpGet(exposer_->port(), "/metrics"); }
+  BudgetMonitorTest() : monitor_(metrics_, [this](const std::string& line) { lines_.push_back(line); }) {}
+  std::string Metrics() { return Scrape(metrics_); }
 
   MetricRegistry metrics_;
   std::vector<std::string> lines_;
   BudgetMonitor monitor_;
-  std::unique_ptr<MetricExposer> exposer_;
 };
 
 const BudgetReport kTrees = {.features = true,

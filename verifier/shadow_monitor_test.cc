@@ -9,8 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "common/metrics/exposer.h"
-#include "common/metrics/testing/http_get.h"
+#include "common/metrics/testing/scrape.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/protocol.h"
 #include "common/rpc/server.h"
@@ -33,18 +32,13 @@ class ShadowMonitorTest : public ::testing::Test {
  protected:
   ShadowMonitorTest()
       : monitor_(
-            metrics_, [this](const std::string& line) { lines_.push_back(line); }, [this] { ++faults_; }) {
-    auto exposer = MetricExposer::Start("127.0.0.1:0", metrics_);
-    EXPECT_TRUE(exposer.ok()) << exposer.status();
-    exposer_ = *std::move(exposer);
-  }
-  std::string Metrics() const { return HttpGet(exposer_->port(), "/metrics"); }
+            metrics_, [this](const std::string& line) { lines_.push_back(line); }, [this] { ++faults_; }) {}
+  std::string Metrics() { return Scrape(metrics_); }
 
   MetricRegistry metrics_;
   std::vector<std::string> lines_;
   int faults_ = 0;
   ShadowMonitor monitor_;
-  std::unique_ptr<MetricExposer> exposer_;
 };
 
 TEST_F(ShadowMonitorTest, EveryMetricIsThereAtZeroBeforeTheFirstStep) {
@@ -194,9 +188,7 @@ TEST_P(ShadowedServiceTest, AFaultTurnsHealthOnlyWhereThatIsConfiguredAndTheServ
   EXPECT_EQ(Health(), configured ? HealthCheckResponse::NOT_SERVING : HealthCheckResponse::SERVING);
   health_.Set(true);  // as the watch over stalled steps says
   EXPECT_EQ(Health(), configured ? HealthCheckResponse::NOT_SERVING : HealthCheckResponse::SERVING);
-  auto exposer = MetricExposer::Start("127.0.0.1:0", metrics);
-  ASSERT_TRUE(exposer.ok()) << exposer.status();
-  const std::string page = HttpGet((*exposer)->port(), "/metrics");
+  const std::string page = Scrape(metrics);
   EXPECT_THAT(page, Not(HasSubstr("arborist_shadow_faults_total{kernel=\"tree_attention_mla\"} 0\n")));
   EXPECT_THAT(page, HasSubstr("arborist_shadow_faults_total{kernel=\"tree_accept\"} 0\n"));
 }
