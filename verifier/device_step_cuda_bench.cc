@@ -113,7 +113,7 @@ class StepBench {
     StepBatch batch;
     batch.Reserve(kCapacity.max_rows, kCapacity.max_sequences, kCapacity.max_pages_per_sequence);
     FillStep(trees_, {}, batch);
-    const StepSize size = StepSizes(kCapacity).For(batch.rows, batch.rows);
+    const StepSize size = StepSizes(kCapacity).For(ContentsOf(batch));
     input_ = std::make_unique<StepInput>(Must(StepInput::Create(kCapacity, device_)));
     input_->Pack(size, batch, {});
     Must(input_->EnqueueCopy(size));

@@ -181,7 +181,7 @@ absl::Status DeviceStepRunner::EnqueueAccept(const StepSize& size, const StepArr
 absl::Status DeviceStepRunner::Run(std::span<const StepTree> trees, std::span<const StepChunk> chunks,
                                    absl::FunctionRef<void()> meanwhile) {
   FillStep(trees, chunks, batch_);
-  const StepSize size = sizes_.For(batch_.rows, static_cast<int>(batch_.logits_row.size()));
+  const StepSize size = sizes_.For(ContentsOf(batch_));
   RecordedWork* work = nullptr;
   if (!device_.launch_by_launch()) {
     ASSIGN_OR_RETURN(work, Recorded(size));

@@ -43,6 +43,14 @@ void Fill(const std::vector<T>& from, int64_t live, int64_t size, T padding, T* 
 
 }  // namespace
 
+StepContents ContentsOf(const StepBatch& batch) {
+  const auto blocks = batch.prefix_blocks.begin();
+  return {.rows = batch.rows,
+          .logits_rows = static_cast<int>(batch.logits_row.size()),
+          .sequences = batch.sequences,
+          .pages = batch.rows == 0 ? 0 : *std::max_element(blocks, blocks + batch.rows)};
+}
+
 absl::StatusOr<StepInput> StepInput::Create(const StepCapacity& capacity, Device& device) {
   const StepSize largest{.rows = capacity.max_rows,
                          .logits_rows = capacity.max_logits_rows,
@@ -69,7 +77,10 @@ void StepInput::Pack(const StepSize& size, const StepBatch& batch,
   Fill(batch.prefix_blocks, batch.rows, size.rows, 0, to.prefix_blocks);
   Fill(batch.tail_count, batch.rows, size.rows, 0, to.tail_count);
   std::copy_n(batch.tail_slot.data(), int64_t{batch.rows} * kernels::kMaxTailKeys, to.tail_slot);
-  std::copy_n(batch.page_table.data(), int64_t{batch.sequences} * size.pages_per_sequence, to.page_table);
+  for (int64_t sequence = 0; sequence < batch.sequences; ++sequence) {
+    std::copy_n(batch.page_table.data() + sequence * batch.pages_per_sequence, size.pages_per_sequence,
+                to.page_table + sequence * size.pages_per_sequence);
+  }
   std::fill(std::copy(sampling.begin(), sampling.end(), to.params), to.params + size.sequences,
             kernels::SamplingParams{});
   const auto logits_rows = static_cast<int64_t>(batch.logits_row.size());

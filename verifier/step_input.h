@@ -33,6 +33,9 @@ struct StepArrays {
   int32_t* live_rows = nullptr;       // [1]
 };
 
+// What of a batch decides about its size.
+StepContents ContentsOf(const StepBatch& batch);
+
 // The way of a step's input to a GPU: packed in page-locked memory, padded to a size, brought over by one
 // copy.
 class StepInput {

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "common/base/check.h"
+#include "kernels/tree_attention_mla/table_bounds.h"
 
 namespace arborist::verifier {
 namespace {
@@ -24,6 +25,10 @@ std::vector<int> UpTo(int most, const std::set<int>& bounds) {
   return kept;
 }
 
+int BoundOf(int value, const std::vector<int>& bounds) {
+  return *std::lower_bound(bounds.begin(), bounds.end(), value);
+}
+
 }  // namespace
 
 StepSizes::StepSizes(const StepCapacity& capacity) : capacity_(capacity) {
@@ -40,18 +45,30 @@ StepSizes::StepSizes(const StepCapacity& capacity) : capacity_(capacity) {
   tree_bounds_ = UpTo(capacity.max_logits_rows, bounds);
 }
 
-StepSize StepSizes::For(int rows, int logits_rows) const {
-  Check(rows >= 1 && rows <= capacity_.max_rows && logits_rows <= capacity_.max_logits_rows,
-        "a step within the capacity");
-  const std::vector<int>& bounds = logits_rows == rows ? tree_bounds_ : bounds_;
-  const int row_bound = *std::lower_bound(bounds.begin(), bounds.end(), rows);
-  const int logits_bound =
-      logits_rows == 0 ? 0 : *std::lower_bound(bounds.begin(), bounds.end(), logits_rows);
-  return {.rows = row_bound,
-          .logits_rows = logits_bound,
-          .sequences = std::min(row_bound, capacity_.max_sequences),
-          .trees = std::min(logits_bound, capacity_.max_sequences),
+StepSize StepSizes::Whole(int rows, int logits_rows) const {
+  return {.rows = rows,
+          .logits_rows = logits_rows,
+          .sequences = std::min(rows, capacity_.max_sequences),
+          .trees = std::min(logits_rows, capacity_.max_sequences),
           .pages_per_sequence = capacity_.max_pages_per_sequence};
+}
+
+StepSize StepSizes::For(const StepContents& step) const {
+  Check(step.rows >= 1 && step.rows <= capacity_.max_rows && step.logits_rows <= capacity_.max_logits_rows &&
+            step.sequences <= std::min(step.rows, capacity_.max_sequences) &&
+            step.pages <= capacity_.max_pages_per_sequence,
+        "a step within the capacity");
+  const bool trees_alone = step.logits_rows == step.rows;
+  const std::vector<int>& bounds = trees_alone ? tree_bounds_ : bounds_;
+  StepSize size =
+      Whole(BoundOf(step.rows, bounds), step.logits_rows == 0 ? 0 : BoundOf(step.logits_rows, bounds));
+  if (trees_alone) {
+    size.sequences = BoundOf(step.sequences, kernels::SequenceBounds(size.rows, capacity_.max_sequences));
+    size.trees = size.sequences;
+    size.pages_per_sequence =
+        BoundOf(step.pages, kernels::PageBounds(size.rows, capacity_.max_pages_per_sequence));
+  }
+  return size;
 }
 
 std::vector<int> StepSizes::BoundsOfTreesAlone() const { return tree_bounds_; }
@@ -59,16 +76,22 @@ std::vector<int> StepSizes::BoundsOfTreesAlone() const { return tree_bounds_; }
 std::vector<StepSize> StepSizes::All() const {
   std::vector<StepSize> sizes;
   for (const int rows : bounds_) {
-    sizes.push_back(For(rows, 0));
+    sizes.push_back(Whole(rows, 0));
     for (const int logits_rows : bounds_) {
-      if (logits_rows <= std::min(rows, capacity_.max_logits_rows)) {
-        sizes.push_back(For(rows, logits_rows));
+      if (logits_rows < rows && logits_rows <= capacity_.max_logits_rows) {
+        sizes.push_back(Whole(rows, logits_rows));
       }
     }
   }
   for (const int rows : tree_bounds_) {
-    if (!std::binary_search(bounds_.begin(), bounds_.end(), rows)) {
-      sizes.push_back(For(rows, rows));
+    for (const int sequences : kernels::SequenceBounds(rows, capacity_.max_sequences)) {
+      for (const int pages : kernels::PageBounds(rows, capacity_.max_pages_per_sequence)) {
+        sizes.push_back({.rows = rows,
+                         .logits_rows = rows,
+                         .sequences = sequences,
+                         .trees = sequences,
+                         .pages_per_sequence = pages});
+      }
     }
   }
   return sizes;

@@ -17,7 +17,7 @@ absl::StatusOr<ForwardResult> BatchForward::Run(const StepBatch& batch, KvPlanes
   if (!input_.has_value()) {
     return model_->Forward(ViewOf(batch), planes);
   }
-  const StepSize size = sizes_.For(batch.rows, static_cast<int>(batch.logits_row.size()));
+  const StepSize size = sizes_.For(ContentsOf(batch));
   input_->Pack(size, batch, {});
   RETURN_IF_ERROR(input_->EnqueueCopy(size));
   ASSIGN_OR_RETURN(const ForwardResult forward, model_->Forward(input_->View(size), planes));
