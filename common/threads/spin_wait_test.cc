@@ -2,8 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
 #include <thread>
-#include <utility>
 
 namespace arborist {
 namespace {
@@ -11,17 +12,44 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr std::chrono::microseconds kLong{60'000'000};
 
-TEST(SpinWaitTest, ReturnsWhenTheChangeComes) {
-  SpinWait spin(kLong, 1);
-  std::atomic<bool> changed{false};
-  std::thread changer([&] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    changed = true;
-  });
-  while (!changed.load()) {  // it may end sooner on a busy machine
-    spin.Until([&] { return changed.load(); });
+TEST(SpinWaitTest, LooksUntilTheChangeComesAndNoLonger) {
+  // On a busy machine it may end sooner, and not begin for some milliseconds.
+  const auto finds_it = [] {
+    SpinWait spin(kLong, 1);
+    std::atomic<bool> changed{false};
+    std::thread changer([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+      changed = true;
+    });
+    int looks = 0;
+    bool found = false;
+    spin.Until([&] {
+      ++looks;
+      EXPECT_FALSE(found) << "a look after the change";
+      found = changed.load();
+      return found;
+    });
+    changer.join();
+    return found && looks > 100;
+  };
+  int tries = 0;
+  while (!finds_it()) {
+    ASSERT_LT(++tries, 1000);
   }
-  changer.join();
+}
+
+TEST(SpinWaitTest, WhereOthersTookTheCoreNobodyLooksForAWhile) {
+  SpinWait spin(std::chrono::milliseconds(200), 1);
+  int looks = 0;
+  const auto lose_the_core = [&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    ++looks;
+    return false;
+  };
+  spin.Until(lose_the_core);
+  EXPECT_LE(looks, 2);  // the last one before it goes to sleep
+  spin.Until(lose_the_core);
+  EXPECT_LE(looks, 4);  // 3, unless the rest is over on a busy machine
 }
 
 TEST(SpinWaitTest, LooksNoLongerThanItMay) {
@@ -61,11 +89,13 @@ TEST(SpinWaitTest, WhereOneTooManyWaitsNobodyLooks) {
   SpinWait spin(kLong, 1);
   spin.Join();
   spin.Join();
-  spin.Until([] { return false; });  // returns at once
+  int looks = 0;
+  const auto look = [&] { return ++looks > 1; };
+  spin.Until(look);
+  EXPECT_EQ(looks, 0);
   spin.Leave();
-  bool looked = false;
-  spin.Until([&] { return std::exchange(looked, true); });
-  EXPECT_TRUE(looked);
+  spin.Until(look);
+  EXPECT_GE(looks, 1);
 }
 
 }  // namespace
