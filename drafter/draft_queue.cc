@@ -1,17 +1,14 @@
 #include "drafter/draft_queue.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
-
-#include "common/threads/pause.h"
 
 namespace arborist::drafter {
 namespace {
 
 // Contexts that a process is likely to have at once: none of them allocates here.
 constexpr size_t kUsual = 256;
-// A sequence drafts at present if it last did so within this time: many rounds of a GPU.
-constexpr std::chrono::milliseconds kPresent{20};
 
 }  // namespace
 
@@ -27,7 +24,10 @@ DraftQueue::Seat::~Seat() {
 
 DraftQueue::DraftQueue(DraftRound& round, GatherRule rule,
                        std::function<void(const absl::Status&)> on_device_failure)
-    : round_(round), rule_(rule), on_device_failure_(std::move(on_device_failure)) {
+    : round_(round),
+      rule_(rule),
+      spin_(rule.patience, /*most_waiters=*/std::numeric_limits<int>::max()),
+      on_device_failure_(std::move(on_device_failure)) {
   seats_.reserve(kUsual);
   waiting_.reserve(kUsual);
   running_.reserve(round.max_streams());
@@ -41,7 +41,7 @@ DraftQueue::DraftQueue(DraftRound& round, GatherRule rule,
 absl::StatusOr<TokenTree> DraftQueue::Draft(const DraftRequest& request, Seat& seat) {
   Waiting me{.request = &request, .since = Clock::now()};
   std::unique_lock<std::mutex> lock(mutex_);
-  seat.last_draft_ = me.since;
+  seat.presence_.Drafts(me.since);
   waiting_.push_back(&me);
   arrivals_.fetch_add(1, std::memory_order_relaxed);
   while (!me.done) {
@@ -50,14 +50,18 @@ absl::StatusOr<TokenTree> DraftQueue::Draft(const DraftRequest& request, Seat& s
     } else if (Starts()) {
       RunRound(lock);
     } else {
-      // The time is too short for a sleep.
+      // The time is too short for a sleep, unless others want the core.
       const uint64_t before = arrivals_.load(std::memory_order_relaxed);
       const Clock::time_point end = me.since + rule_.patience;
+      const auto goes_on = [&] {
+        return arrivals_.load(std::memory_order_relaxed) != before || Clock::now() >= end;
+      };
       lock.unlock();
-      while (arrivals_.load(std::memory_order_relaxed) == before && Clock::now() < end) {
-        Pause();
-      }
+      spin_.Until(goes_on);
       lock.lock();
+      if (!goes_on()) {
+        me.woken.wait_until(lock, end);
+      }
     }
   }
   if (!me.status.ok()) {
@@ -73,8 +77,8 @@ bool DraftQueue::Starts() const {
 }
 
 int DraftQueue::Drafting(Clock::time_point now) const {
-  return static_cast<int>(std::count_if(
-      seats_.begin(), seats_.end(), [&](const Seat* seat) { return now - seat->last_draft_ < kPresent; }));
+  return static_cast<int>(std::count_if(seats_.begin(), seats_.end(),
+                                        [&](const Seat* seat) { return seat->presence_.IsThere(now); }));
 }
 
 void DraftQueue::RunRound(std::unique_lock<std::mutex>& lock) {

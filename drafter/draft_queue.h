@@ -11,6 +11,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/threads/spin_wait.h"
 #include "common/tree/token_tree.h"
 #include "drafter/draft_round.h"
 #include "drafter/gather_rule.h"
@@ -34,7 +35,7 @@ class DraftQueue {
    private:
     friend class DraftQueue;
     DraftQueue& queue_;
-    Clock::time_point last_draft_;  // guarded by the queue's mutex
+    Presence presence_;  // guarded by the queue's mutex
   };
 
   // `on_device_failure` hears that the device cannot be used any more, from a caller's thread. May be empty.
@@ -64,6 +65,7 @@ class DraftQueue {
 
   DraftRound& round_;
   const GatherRule rule_;
+  SpinWait spin_;  // of the first of those who wait
   const std::function<void(const absl::Status&)> on_device_failure_;
   std::atomic<uint64_t> arrivals_{0};  // changes under the mutex, is watched without
   std::mutex mutex_;
