@@ -30,9 +30,7 @@ absl::StatusOr<std::unique_ptr<Proposer>> MakeProposer(const Config& config, Thr
   if (config.proposer == ProposerKind::kNgram) {
     return NgramProposer::Create(NgramOptions());
   }
-  if (const std::string warning = FaultWarning(config.device); !warning.empty()) {
-    std::fprintf(stderr, "drafter: %s", warning.c_str());
-  }
+  WarnOfPlantedFault("drafter", config.device);
   ASSIGN_OR_RETURN(device, OpenDevice(config.device, threads));
   DFlashOptions options;
   options.drafter_directory = config.model;

@@ -300,32 +300,5 @@ TEST(LifecycleTest, IdleIsNeverStalledAndAHeldStepIs) {
   (void)sink.WaitClosed();
 }
 
-TEST(LifecycleTest, ManySequencesHearTheirTokensFromSeveralThreads) {
-  constexpr int kSequences = 12;
-  const auto decode_all = [](int deliverers) {
-    TestVerifierOptions options;
-    options.verifier.max_sequences = kSequences;
-    options.verifier.deliverers = deliverers;
-    TestVerifier verifier(std::move(options));
-    std::vector<Decoded> decoded(kSequences);
-    std::vector<std::thread> owners;
-    for (int i = 0; i < kSequences; ++i) {
-      owners.emplace_back(
-          [&, i] { decoded[i] = DecodePlain(*verifier, Request("r" + std::to_string(i), 3 + i, 40)); });
-    }
-    for (std::thread& owner : owners) {
-      owner.join();
-    }
-    ExpectAllPagesFree(verifier);
-    return decoded;
-  };
-  const std::vector<Decoded> one = decode_all(1), several = decode_all(4);
-  for (int i = 0; i < kSequences; ++i) {
-    EXPECT_EQ(one[i].tokens.size(), 40u);
-    EXPECT_EQ(several[i].tokens, one[i].tokens) << i;
-    EXPECT_EQ(several[i].rounds, one[i].rounds) << i;
-  }
-}
-
 }  // namespace
 }  // namespace arborist::verifier

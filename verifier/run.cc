@@ -161,9 +161,7 @@ void PrintTable(const Config& config, const Loaded& loaded) {
 absl::Status Serve(const Config& config, TerminationSignal& signal) {
   // In this order, so that each outlives what uses it.
   ThreadPool threads(config.threads);
-  if (const std::string warning = FaultWarning(config.device); !warning.empty()) {
-    std::fprintf(stderr, "verifier: %s", warning.c_str());
-  }
+  WarnOfPlantedFault("verifier", config.device);
   ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, OpenDevice(config.device, threads));
   ServingSwitch health(kVerifierServiceName);
   DeviceFailure device_failure("verifier", health);
@@ -179,10 +177,10 @@ absl::Status Serve(const Config& config, TerminationSignal& signal) {
     std::fprintf(stderr, "verifier: metrics on port %d\n", exposer->port());
   }
   Loaded loaded;
-  VerifierServiceImpl service(config.stall_limit, [&health](bool serving) {
-    std::fprintf(stderr, "verifier: %s\n",
-                 serving ? "serving" : "not serving: no step has ended for too long");
-    health.Set(serving);
+  VerifierServiceImpl service(config.stall_limit, [&health](const absl::Status& status) {
+    std::fprintf(stderr, "verifier: %s%s\n", status.ok() ? "serving" : "not serving: ",
+                 std::string(status.message()).c_str());
+    health.Set(status.ok());
   });
   grpc::Service* services[] = {&service};
   // The port opens before the model is there: health says NOT_SERVING, calls are UNAVAILABLE (LOADING).

@@ -1,10 +1,26 @@
 #include "verifier/scheduler.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <iterator>
+#include <numeric>
 
 #include "common/base/check.h"
 
 namespace arborist::verifier {
+namespace {
+
+// Of `most` prompt rows beside `used` others, those that end at a bound.
+int UpToABound(const StepLimits& limits, int used, int most) {
+  const auto above = std::upper_bound(limits.row_bounds.begin(), limits.row_bounds.end(), used + most);
+  if (above == limits.row_bounds.begin()) {
+    return most;
+  }
+  const int rows = *std::prev(above) - used;
+  return 2 * rows >= most ? rows : most;
+}
+
+}  // namespace
 
 void PlanStep(const StepLimits& limits, std::span<const int> tree_rows, std::span<const int> prompt_left,
               StepPlan& plan) {
@@ -28,6 +44,9 @@ void PlanStep(const StepLimits& limits, std::span<const int> tree_rows, std::spa
   }
 
   int left = std::min(limits.prefill_chunk, limits.max_rows - used);
+  if (std::accumulate(prompt_left.begin(), prompt_left.end(), int64_t{0}) > left) {
+    left = UpToABound(limits, used, left);
+  }
   for (int i = 0; i < static_cast<int>(prompt_left.size()) && left > 0; ++i) {
     const int rows = std::min(prompt_left[i], left);
     plan.chunks.push_back({i, rows});

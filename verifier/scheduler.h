@@ -11,6 +11,8 @@ struct StepLimits {
   int max_logits_rows = 0;  // of trees
   int max_tree_rows = 0;    // of one tree, its root included
   int prefill_chunk = 0;    // prompt rows in one step
+  // The sizes that steps with prompt rows are padded to, ascending; empty: to none.
+  std::vector<int> row_bounds{};
 };
 
 struct StepPlan {
@@ -24,8 +26,9 @@ struct StepPlan {
 
 // Chooses the next step: trees first, whole and oldest first (one that does not fit waits, smaller ones may
 // pass it, and it is first in the next step); then prompt rows, oldest first. While a prompt waits, trees
-// leave it a quarter of the rows, so neither starves the other. Both lists come oldest first; `plan` keeps
-// its memory.
+// leave it a quarter of the rows, so neither starves the other. A step with less than is left of the prompts
+// ends at a bound, so that nothing is padded, unless that halves its prompt rows: how a prompt is cut changes
+// no result. Both lists come oldest first; `plan` keeps its memory.
 void PlanStep(const StepLimits& limits, std::span<const int> tree_rows, std::span<const int> prompt_left,
               StepPlan& plan);
 

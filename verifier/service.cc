@@ -2,7 +2,9 @@
 
 #include <utility>
 
+#include "absl/strings/str_format.h"
 #include "common/base/check.h"
+#include "common/base/status_macros.h"
 #include "common/rpc/protocol.h"
 #include "common/rpc/status_bridge.h"
 #include "common/tree/token_tree.h"
@@ -26,9 +28,9 @@ class RefusingReactor final : public grpc::ServerBidiReactor<v1::VerifyRequest, 
 }  // namespace
 
 VerifierServiceImpl::VerifierServiceImpl(std::chrono::milliseconds stall_limit,
-                                         std::function<void(bool)> set_serving)
+                                         std::function<void(const absl::Status&)> set_health)
     : stall_limit_(stall_limit),
-      set_serving_(std::move(set_serving)),
+      set_health_(std::move(set_health)),
       heartbeat_(std::make_unique<Heartbeat>(kHeartbeatInterval, [this] { CheckHealth(); })) {}
 
 VerifierServiceImpl::~VerifierServiceImpl() = default;
@@ -41,17 +43,25 @@ void VerifierServiceImpl::Serve(Verifier* verifier, const VerifierInfo& info) {
 
 void VerifierServiceImpl::Stop() { heartbeat_.reset(); }
 
+absl::Status VerifierServiceImpl::Health(const Verifier& verifier) const {
+  RETURN_IF_ERROR(verifier.device_status());
+  const double stalled = verifier.stalled_seconds();
+  if (stalled > std::chrono::duration<double>(stall_limit_).count()) {
+    return absl::UnavailableError(absl::StrFormat("no step has ended for %.1f s", stalled));
+  }
+  return absl::OkStatus();
+}
+
 void VerifierServiceImpl::CheckHealth() {
   const Verifier* verifier = verifier_.load(std::memory_order_acquire);
   if (verifier == nullptr) {
     return;
   }
-  const double limit = std::chrono::duration<double>(stall_limit_).count();
-  const bool serving = verifier->stalled_seconds() <= limit;
-  if (serving != serving_ && set_serving_) {
-    set_serving_(serving);
+  const absl::Status health = Health(*verifier);
+  if (health.ok() != serving_ && set_health_) {
+    set_health_(health);
   }
-  serving_ = serving;
+  serving_ = health.ok();
 }
 
 grpc::ServerUnaryReactor* VerifierServiceImpl::GetInfo(grpc::CallbackServerContext* context,

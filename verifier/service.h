@@ -16,15 +16,16 @@ namespace arborist::verifier {
 // (LOADING) until Serve. The server is gone before the service is.
 class VerifierServiceImpl final : public v1::VerifierService::CallbackService {
  public:
-  // `set_serving` hears from a thread of the service: true after Serve, false while a step has not ended for
-  // longer than `stall_limit` although there is work. May be empty.
-  VerifierServiceImpl(std::chrono::milliseconds stall_limit, std::function<void(bool)> set_serving);
+  // `set_health` hears from a thread of the service: OK after Serve, and the reason while a step has not
+  // ended for longer than `stall_limit` although there is work, or once the device has failed. May be empty.
+  VerifierServiceImpl(std::chrono::milliseconds stall_limit,
+                      std::function<void(const absl::Status&)> set_health);
   ~VerifierServiceImpl() override;
 
   // Once. The verifier outlives the service.
   void Serve(Verifier* verifier, const VerifierInfo& info);
 
-  // After the server was drained: `set_serving` is not called any more when it returns.
+  // After the server was drained: `set_health` is not called any more when it returns.
   void Stop();
 
   grpc::ServerUnaryReactor* GetInfo(grpc::CallbackServerContext* context,
@@ -34,10 +35,11 @@ class VerifierServiceImpl final : public v1::VerifierService::CallbackService {
       grpc::CallbackServerContext* context) override;
 
  private:
+  absl::Status Health(const Verifier& verifier) const;
   void CheckHealth();
 
   const std::chrono::milliseconds stall_limit_;
-  const std::function<void(bool)> set_serving_;
+  const std::function<void(const absl::Status&)> set_health_;
   VerifierInfo info_;  // written before verifier_
   std::atomic<Verifier*> verifier_{nullptr};
   bool serving_ = false;  // as last said; heartbeat thread only

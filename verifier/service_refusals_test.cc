@@ -151,8 +151,16 @@ TEST_F(VerifierServiceTest, HealthFollowsTheStepsOfTheVerifier) {
   EXPECT_TRUE(Eventually([this] { return serving_.load(); }));
   fake_.set_stalled_seconds(2);
   EXPECT_TRUE(Eventually([this] { return !serving_.load(); }));
+  EXPECT_EQ(WhyNotServing(), "no step has ended for 2.0 s");
   fake_.set_stalled_seconds(0);
   EXPECT_TRUE(Eventually([this] { return serving_.load(); }));
+}
+
+TEST_F(VerifierServiceTest, HealthSaysThatTheDeviceHasFailed) {
+  EXPECT_TRUE(Eventually([this] { return serving_.load(); }));
+  fake_.FailDevice();
+  EXPECT_TRUE(Eventually([this] { return !serving_.load(); }));
+  EXPECT_EQ(WhyNotServing(), "the device failed: injected");
 }
 
 TEST_F(VerifierServiceTest, OpenReachesTheVerifierWithEveryField) {

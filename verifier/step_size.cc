@@ -71,8 +71,6 @@ StepSize StepSizes::For(const StepContents& step) const {
   return size;
 }
 
-std::vector<int> StepSizes::BoundsOfTreesAlone() const { return tree_bounds_; }
-
 std::vector<StepSize> StepSizes::All() const {
   std::vector<StepSize> sizes;
   for (const int rows : bounds_) {

@@ -41,8 +41,9 @@ class StepSizes {
   // The smallest that holds a step within the capacity. Steps of trees alone come with page tables of several
   // sizes, for attention on CUDA is divided by them (kernels/tree_attention_mla/table_bounds.h).
   StepSize For(const StepContents& step) const;
-  // Rows of steps of trees alone: ascending.
-  std::vector<int> BoundsOfTreesAlone() const;
+  // Rows of steps of trees alone, and of those with prompt rows: ascending.
+  std::vector<int> BoundsOfTreesAlone() const { return tree_bounds_; }
+  std::vector<int> BoundsWithPrompts() const { return bounds_; }
   // Every size there is, with prompt rows and without.
   std::vector<StepSize> All() const;
 

@@ -59,7 +59,10 @@ VerifierImpl::VerifierImpl(const VerifierOptions& options, std::unique_ptr<Model
       limits_{.max_rows = options.max_rows,
               .max_logits_rows = options.max_logits_rows,
               .max_tree_rows = options.max_tree_nodes + 1,
-              .prefill_chunk = options.prefill_chunk},
+              .prefill_chunk = options.prefill_chunk,
+              .row_bounds = device.kind() == DeviceKind::kCuda
+                                ? StepSizes(CapacityOf(options)).BoundsWithPrompts()
+                                : std::vector<int>()},
       projection_(std::move(projection)),
       projection_hidden_(projection_.has_value() ? projection_->hidden() : 0),
       cache_(std::move(planes), options.max_logits_rows, ThreadsOf(device.stream())),
@@ -129,7 +132,7 @@ void VerifierImpl::Loop() {
     } else {
       Deliver();
     }
-    if (!device_fault_.ok() && !device_failed_.load()) {
+    if (!device_fault_.ok() && !device_failed_) {
       FailDevice();
     }
   }
@@ -150,7 +153,7 @@ void VerifierImpl::AwaitWork(std::unique_lock<std::mutex>& lock) {
 
 void VerifierImpl::FailDevice() {
   Deliver();
-  device_failed_.store(true);
+  device_failed_ = true;
   {
     const std::lock_guard lock(mutex_);
     device_status_ = absl::UnavailableError(absl::StrCat("the device failed: ", device_fault_.message()));

@@ -106,9 +106,10 @@ class Verifier {
 
   virtual int64_t free_pages() const = 0;
   virtual int64_t total_pages() const = 0;
-  // Seconds since the last completed step while work exists, 0 when idle, infinite once the device has
-  // failed: for health.
+  // For health. Seconds since the last completed step while work exists, 0 when idle.
   virtual double stalled_seconds() const = 0;
+  // UNAVAILABLE with the reason once the device has failed: nothing can be computed any more.
+  virtual absl::Status device_status() const = 0;
 };
 
 }  // namespace arborist::verifier

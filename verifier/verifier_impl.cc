@@ -2,7 +2,6 @@
 #include "verifier/verifier_impl.h"
 
 #include <algorithm>
-#include <limits>
 #include <random>
 #include <utility>
 
@@ -194,14 +193,16 @@ void VerifierImpl::StartShadow() {
 }
 
 double VerifierImpl::stalled_seconds() const {
-  if (device_failed_.load()) {
-    return std::numeric_limits<double>::infinity();
-  }
   if (!busy_.load()) {
     return 0;
   }
   const auto now = std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now().time_since_epoch());
   return static_cast<double>(now.count() - last_step_ns_.load()) * 1e-9;
+}
+
+absl::Status VerifierImpl::device_status() const {
+  const std::lock_guard lock(mutex_);
+  return device_status_;
 }
 
 }  // namespace arborist::verifier

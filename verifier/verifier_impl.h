@@ -58,6 +58,7 @@ class VerifierImpl final : public Verifier {
   int64_t free_pages() const override { return cache_.pool().free_pages(); }
   int64_t total_pages() const override { return cache_.pool().total_pages(); }
   double stalled_seconds() const override;
+  absl::Status device_status() const override;
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -130,7 +131,7 @@ class VerifierImpl final : public Verifier {
 
   SequenceBudgets budgets_;
 
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable wake_;
   SequenceTable table_;         // guarded by mutex_
   bool stopping_ = false;       // guarded by mutex_
@@ -142,7 +143,6 @@ class VerifierImpl final : public Verifier {
 
   std::atomic<uint64_t> calls_{0};  // that woke, or would have woken, the step thread
   std::atomic<bool> busy_{false};
-  std::atomic<bool> device_failed_{false};
   std::atomic<int64_t> last_step_ns_{0};
 
   // The step thread's lists; they keep their memory.
@@ -162,7 +162,8 @@ class VerifierImpl final : public Verifier {
   std::vector<StepChunk> step_chunks_;
   std::vector<TokenId> run_;
   absl::Status step_status_;
-  absl::Status device_fault_;  // of a step or a copy on a GPU
+  absl::Status device_fault_;   // of a step or a copy on a GPU
+  bool device_failed_ = false;  // that was told
   Clock::time_point step_begin_;
 };
 

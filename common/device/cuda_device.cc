@@ -99,7 +99,8 @@ class CudaGraph final : public RecordedWork {
 class CudaDevice final : public Device {
  public:
   CudaDevice(const CudaDeviceOptions& options, size_t limit, size_t free, const cudaDeviceProp& properties,
-             cudaStream_t stream, std::optional<WorkTrace> trace, DeviceMemory progress_word)
+             cudaStream_t stream, std::optional<WorkTrace> trace, DeviceMemory progress_word,
+             DeviceFault fault)
       : index_(options.index),
         launch_by_launch_(options.launch_by_launch),
         left_(limit),
@@ -109,7 +110,7 @@ class CudaDevice final : public Device {
         name_(absl::StrCat(properties.name, " (", architecture_, ")")),
         work_{.stream = stream,
               .traced = trace.has_value() ? std::make_unique<TracedWork>(*std::move(trace)) : nullptr,
-              .fault = PlantedCudaFault(options.fault),
+              .fault = PlantedCudaFault(std::move(fault)),
               .progress = Progress(std::move(progress_word)),
               .failure = absl::OkStatus()} {}
   ~CudaDevice() override { cudaStreamDestroy(work_.stream); }
@@ -213,16 +214,18 @@ class CudaDevice final : public Device {
     const uint32_t first_part = work_.progress.AddPart("its beginning");
     RETURN_IF_ERROR(CudaStatus(cudaStreamBeginCapture(work_.stream, cudaStreamCaptureModeThreadLocal), what));
     recording_ = true;
-    const absl::Status enqueued = Heard(work);
+    absl::Status status = Heard(work);
     recording_ = false;
     cudaGraph_t graph = nullptr;
-    const cudaError_t ended = cudaStreamEndCapture(work_.stream, &graph);
-    RETURN_IF_ERROR(enqueued);
-    RETURN_IF_ERROR(CudaStatus(ended, what));
+    status.Update(CudaStatus(cudaStreamEndCapture(work_.stream, &graph), what));
     cudaGraphExec_t executable = nullptr;
-    const cudaError_t instantiated = cudaGraphInstantiate(&executable, graph, 0);
-    cudaGraphDestroy(graph);
-    RETURN_IF_ERROR(CudaStatus(instantiated, what));
+    if (status.ok()) {
+      status = CudaStatus(cudaGraphInstantiate(&executable, graph, 0), what);
+    }
+    if (graph != nullptr) {
+      cudaGraphDestroy(graph);
+    }
+    RETURN_IF_ERROR(status);
     auto recorded = std::make_unique<CudaGraph>(executable, std::string(what), first_part, work_);
     // Now, so that the first start takes no memory.
     RETURN_IF_ERROR(CudaStatus(cudaGraphUpload(executable, work_.stream), what));
@@ -263,7 +266,7 @@ class CudaDevice final : public Device {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Device>> OpenCudaDevice(const CudaDeviceOptions& options) {
+absl::StatusOr<std::unique_ptr<Device>> OpenCudaDevice(const CudaDeviceOptions& options, DeviceFault fault) {
   int count = 0;
   const cudaError_t counted = cudaGetDeviceCount(&count);
   if (counted != cudaSuccess || count == 0) {
@@ -307,7 +310,7 @@ absl::StatusOr<std::unique_ptr<Device>> OpenCudaDevice(const CudaDeviceOptions& 
     WaitForEveryLaunch();
   }
   return std::make_unique<CudaDevice>(options, limit, free, properties, stream, std::move(trace),
-                                      std::move(progress));
+                                      std::move(progress), std::move(fault));
 }
 
 }  // namespace arborist

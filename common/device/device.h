@@ -131,17 +131,17 @@ struct CudaDeviceOptions {
   std::string trace_path{};
   // See Device. Many times slower.
   bool launch_by_launch = false;
-  DeviceFault fault{};
 };
 
 // FailedPrecondition, in one line, without a usable GPU or in a build without CUDA.
-absl::StatusOr<std::unique_ptr<Device>> OpenCudaDevice(const CudaDeviceOptions& options);
+absl::StatusOr<std::unique_ptr<Device>> OpenCudaDevice(const CudaDeviceOptions& options,
+                                                       DeviceFault fault = {});
 
 // As a config names it.
 struct DeviceOptions {
   DeviceKind kind = DeviceKind::kCpu;
   CudaDeviceOptions cuda;
-  DeviceFault cpu_fault;
+  DeviceFault fault;
 };
 absl::StatusOr<std::unique_ptr<Device>> OpenDevice(const DeviceOptions& options, ThreadPool& threads);
 

@@ -30,8 +30,8 @@ class CudaDeviceFailureTest : public ::testing::Test {
 
   // What the next start says after the fault, and what every wait says from then on.
   void Fail(DeviceFault::Kind kind, absl::Status& started, absl::Status& waited) {
-    const auto device = OpenCudaDevice(
-        {.fault = {.kind = kind, .allocation = 1, .trigger_path = trigger_, .memory = "rows"}});
+    const auto device =
+        OpenCudaDevice({}, {.kind = kind, .allocation = 1, .trigger_path = trigger_, .memory = "rows"});
     ASSERT_TRUE(device.ok()) << device.status();
     const auto host = (*device)->AllocateHost(4096, "host");
     const auto memory = (*device)->Allocate(4096, "rows");
@@ -61,7 +61,7 @@ class CudaDeviceFailureTest : public ::testing::Test {
 };
 
 TEST_F(CudaDeviceFailureTest, AllocationThatCudaRefusesNamesWhatWasWantedAndWhatIsFree) {
-  const auto device = OpenCudaDevice({.fault = {.kind = DeviceFault::Kind::kOutOfMemory, .allocation = 2}});
+  const auto device = OpenCudaDevice({}, {.kind = DeviceFault::Kind::kOutOfMemory, .allocation = 2});
   ASSERT_TRUE(device.ok()) << device.status();
   EXPECT_TRUE((*device)->Allocate(16, "weights").ok());
   const auto refused = (*device)->Allocate(17, "KV cache");
@@ -149,7 +149,7 @@ TEST_F(CudaDeviceFailureTest, WhatTheDriverTakesForRecordedWorkIsMeasuredAndTheF
 TEST_F(CudaDeviceFailureTest, ARefusedLaunchNamesItsKernelAndIsTheLastWord) {
   absl::Status started, waited;
   Fail(DeviceFault::Kind::kLaunchError, started, waited);
-  EXPECT_EQ(started.message(), "small_copy: invalid argument (cudaErrorInvalidValue)");
+  EXPECT_EQ(started.message(), "planted_fault: invalid argument (cudaErrorInvalidValue)");
   EXPECT_EQ(waited, started);
 }
 

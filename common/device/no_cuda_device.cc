@@ -3,7 +3,7 @@
 
 namespace arborist {
 
-absl::StatusOr<std::unique_ptr<Device>> OpenCudaDevice(const CudaDeviceOptions&) {
+absl::StatusOr<std::unique_ptr<Device>> OpenCudaDevice(const CudaDeviceOptions&, DeviceFault) {
   return absl::FailedPreconditionError(
       "device=CUDA, expected CPU: this program was built without CUDA (no nvcc was found)");
 }

@@ -17,9 +17,9 @@ constexpr unsigned kCoresForSpinning = 8;
 
 absl::StatusOr<std::unique_ptr<Device>> OpenDevice(const DeviceOptions& options, ThreadPool& threads) {
   if (options.kind == DeviceKind::kCuda) {
-    return OpenCudaDevice(options.cuda);
+    return OpenCudaDevice(options.cuda, options.fault);
   }
-  return OpenCpuDevice(threads, options.cpu_fault);
+  return OpenCpuDevice(threads, options.fault);
 }
 
 std::chrono::microseconds SpinBesideDevice(DeviceKind kind) {

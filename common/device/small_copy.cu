@@ -9,7 +9,6 @@ namespace {
 
 constexpr size_t kMostBytes = 64 * 1024;
 constexpr int kThreads = 256;
-constexpr int kMostThreads = 1024;  // of a block, on every GPU
 
 bool IsOf(const void* data, cudaMemoryType type) {
   cudaPointerAttributes attributes;
@@ -47,11 +46,6 @@ cudaError_t CopyByKernel(void* to, const void* from, size_t bytes, cudaStream_t 
   const auto blocks = static_cast<unsigned>((bytes + kThreads * 16 - 1) / (kThreads * 16));
   CopyBytes<<<blocks, kThreads, 0, stream>>>(static_cast<char*>(to), static_cast<const char*>(from),
                                              static_cast<uint32_t>(bytes));
-  return cudaGetLastError();
-}
-
-cudaError_t LaunchTooLarge(cudaStream_t stream) {
-  CopyBytes<<<1, kMostThreads + 1, 0, stream>>>(nullptr, nullptr, 0);
   return cudaGetLastError();
 }
 

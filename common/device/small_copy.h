@@ -14,9 +14,6 @@ bool SuitsKernel(const void* to, const void* from, size_t bytes);
 // engine of the GPU and back.
 cudaError_t CopyByKernel(void* to, const void* from, size_t bytes, cudaStream_t stream);
 
-// Test hook: launches it with more threads than a block can have, and returns what CUDA says to that.
-cudaError_t LaunchTooLarge(cudaStream_t stream);
-
 // Brings the kernel to the device; while work is recorded it is too late.
 cudaError_t LoadCopyKernel();
 

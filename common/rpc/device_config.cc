@@ -1,6 +1,7 @@
 #include "common/rpc/device_config.h"
 
 #include <cstdint>
+#include <cstdio>
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
@@ -80,15 +81,16 @@ absl::StatusOr<DeviceOptions> ReadDeviceConfig(v1::Device device, const v1::GpuC
                   .memory_fraction = gpu.memory_fraction(),
                   .trace_path = gpu.trace_path(),
                   .launch_by_launch = gpu.launch_by_launch()};
-  ASSIGN_OR_RETURN(options.cpu_fault, ReadFault(gpu.fault()));
-  options.cuda.fault = options.cpu_fault;
+  ASSIGN_OR_RETURN(options.fault, ReadFault(gpu.fault()));
   return options;
 }
 
-std::string FaultWarning(const DeviceOptions& options) {
-  return options.cpu_fault.kind == DeviceFault::Kind::kNone
-             ? ""
-             : "the device will FAIL ON PURPOSE (gpu.fault in the config), which only tests want\n";
+void WarnOfPlantedFault(const std::string& process, const DeviceOptions& options) {
+  if (options.fault.kind != DeviceFault::Kind::kNone) {
+    std::fprintf(stderr,
+                 "%s: the device will FAIL ON PURPOSE (gpu.fault in the config), which only tests want\n",
+                 process.c_str());
+  }
 }
 
 }  // namespace arborist

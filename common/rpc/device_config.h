@@ -16,8 +16,8 @@ absl::StatusOr<v1::Device> DeviceOfFlag(const std::string& name);
 // Checks every field; whether the GPU is there is OpenDevice's question.
 absl::StatusOr<DeviceOptions> ReadDeviceConfig(v1::Device device, const v1::GpuConfig& gpu);
 
-// A line for the log of a service whose device is to fail on purpose; empty where none is.
-std::string FaultWarning(const DeviceOptions& options);
+// Says in the log of a process that its device is to fail on purpose, if it is.
+void WarnOfPlantedFault(const std::string& process, const DeviceOptions& options);
 
 // --device, --cuda-device, --gpu-memory, --gpu-trace and --gpu-launch-by-launch, into a service's config,
 // which outlives the flags.

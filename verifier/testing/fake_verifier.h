@@ -28,6 +28,7 @@ class FakeVerifier final : public Verifier {
   void HoldSteps(bool hold);
   void set_ready_on_open(bool ready) { ready_on_open_ = ready; }
   void set_stalled_seconds(double seconds) { stalled_seconds_ = seconds; }
+  void FailDevice() { device_failed_ = true; }
   // Features of each committed result are this many bytes (a multiple of 2 * kHidden).
   void set_feature_bytes(size_t bytes) { feature_bytes_ = bytes; }
   // Runs on the step thread.
@@ -51,6 +52,9 @@ class FakeVerifier final : public Verifier {
   int64_t free_pages() const override { return 7; }
   int64_t total_pages() const override { return 9; }
   double stalled_seconds() const override { return stalled_seconds_; }
+  absl::Status device_status() const override {
+    return device_failed_ ? absl::UnavailableError("the device failed: injected") : absl::OkStatus();
+  }
 
  private:
   struct Sequence {
@@ -81,6 +85,7 @@ class FakeVerifier final : public Verifier {
   bool stopping_ = false;
   std::atomic<bool> ready_on_open_{true};
   std::atomic<double> stalled_seconds_{0};
+  std::atomic<bool> device_failed_{false};
   std::atomic<size_t> feature_bytes_{0};
   std::thread thread_;
 };

@@ -30,7 +30,11 @@ using Clock = std::chrono::steady_clock;
 class VerifierServiceTest : public ::testing::Test {
  protected:
   VerifierServiceTest()
-      : service_(std::chrono::milliseconds(1000), [this](bool serving) { serving_ = serving; }) {
+      : service_(std::chrono::milliseconds(1000), [this](const absl::Status& health) {
+          const std::lock_guard lock(health_mutex_);
+          health_ = health;
+          serving_ = health.ok();
+        }) {
     service_.Serve(&fake_, {.fingerprint = "f1",
                             .projection_hash = "p1",
                             .model_name = "fake",
@@ -51,6 +55,11 @@ class VerifierServiceTest : public ::testing::Test {
   ~VerifierServiceTest() override {
     server_->Drain();
     service_.Stop();
+  }
+
+  std::string WhyNotServing() {
+    const std::lock_guard lock(health_mutex_);
+    return std::string(health_.message());
   }
 
   static v1::VerifyRequest OpenRequest(const std::string& id = "r1", int64_t epoch = 1) {
@@ -82,6 +91,8 @@ class VerifierServiceTest : public ::testing::Test {
 
   FakeVerifier fake_;
   std::atomic<bool> serving_{false};
+  std::mutex health_mutex_;
+  absl::Status health_;
   VerifierServiceImpl service_;
   std::filesystem::path socket_;
   std::unique_ptr<RpcServer> server_;

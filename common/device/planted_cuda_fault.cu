@@ -1,8 +1,6 @@
-#include "common/device/planted_cuda_fault.h"
-
 #include "common/base/status_macros.h"
 #include "common/device/cuda_status.h"
-#include "common/device/small_copy.h"
+#include "common/device/planted_cuda_fault.h"
 
 namespace arborist {
 namespace {
@@ -10,6 +8,15 @@ namespace {
 constexpr size_t kMoreThanAnyGpu = size_t{1} << 50;
 // A multiple of the pages that a GPU maps.
 constexpr size_t kOwnPages = size_t{32} << 20;
+constexpr int kMostThreads = 1024;  // of a block, on every GPU
+
+__global__ void __launch_bounds__(kMostThreads) DoNothing() {}
+
+// With more threads than a block can have. What CUDA says to that.
+cudaError_t LaunchTooLarge(cudaStream_t stream) {
+  DoNothing<<<1, kMostThreads + 1, 0, stream>>>();
+  return cudaGetLastError();
+}
 
 }  // namespace
 
@@ -28,7 +35,7 @@ void PlantedCudaFault::Allocated(void* data, absl::string_view what) {
 
 absl::Status PlantedCudaFault::BeforeStart(cudaStream_t stream) {
   if (fault_.FailsLaunch()) {
-    return CudaStatus(LaunchTooLarge(stream), "small_copy");
+    return CudaStatus(LaunchTooLarge(stream), "planted_fault");
   }
   if (fault_.TakesMemory()) {
     for (void* block : blocks_) {
