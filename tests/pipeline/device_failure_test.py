@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """A device that fails under a running verifier or drafter: the call ends with a status that names the failure, health hears NOT_SERVING,
 and the process ends by itself with status 1 and one line that says why. On the CPU the failure is only reported; on a GPU (skipped
-without one) it is CUDA's own. Each test has a cluster of its own, since it breaks one."""
+without one) it is CUDA's own. Each test has a cluster of its own, since it breaks one. --report=FILE runs those on a GPU alone and
+writes {"passed", "failed", "skipped"} as JSON."""
+import concurrent.futures
 import json
 import os
 import select
@@ -18,6 +20,7 @@ ILLEGAL = r"{}: an illegal memory access was encountered \(cudaErrorIllegalAddre
 SAMPLING_GONE = 'kind: DEVICE_FAULT_KIND_ILLEGAL_ACCESS memory: "sampling"'
 CANDIDATES_GONE = 'kind: DEVICE_FAULT_KIND_ILLEGAL_ACCESS memory: "draft candidates"'
 SECONDS = 20  # of a process that ends by itself
+CLUSTERS_AT_ONCE = 6  # on a GPU: most of a test is three processes that start
 
 
 class OnTheCpu(unittest.TestCase):
@@ -58,8 +61,9 @@ class OnTheCpu(unittest.TestCase):
                 break
         self.assertEqual(watch.stdout.readline(), "NOT_SERVING\n")
         self.assertEqual(service.process.wait(timeout=SECONDS), 1, self.log(service))
-        reasons = [line for line in self.log(service).splitlines() if "the device failed: " in line]
+        reasons = [line for line in self.log(service).splitlines() if line.startswith(f"{service.name}: the device failed: ")]
         self.assertEqual(len(reasons), 1, self.log(service))
+        self.assertNotIn("no step has ended", self.log(service))  # the reason is another
         self.assertEqual(self.log(service).splitlines()[-1], f"arborist-{service.name}: ended because its device failed")
         return answer, reasons[0], before
 
@@ -106,7 +110,7 @@ class OnTheCpu(unittest.TestCase):
 
 class OnAGpu(OnTheCpu):
     device = "cuda"
-    launch_error = r"small_copy: invalid argument \(cudaErrorInvalidValue\)"
+    launch_error = r"planted_fault: invalid argument \(cudaErrorInvalidValue\)"
     illegal_access = ""
 
     def setUp(self):
@@ -125,6 +129,10 @@ class OnAGpu(OnTheCpu):
     def drafter_fails(self, fault, named):
         super().drafter_fails(fault, named or ILLEGAL.format(r"device work in candidates and trees \(one of mark, [^)]*top_k_log_prob[^)]*, tree_build, small_copy\)"))
 
+    def test_an_illegal_access_in_the_forward_pass_names_its_part(self):
+        super().verifier_fails('kind: DEVICE_FAULT_KIND_ILLEGAL_ACCESS memory: "activations"',
+                               ILLEGAL.format(r"device work in its beginning \(one of small_copy, embedding_lookup, [^)]*\)"))
+
     def test_an_illegal_access_of_the_verifier_launch_by_launch_names_the_kernel(self):
         self.cluster.verifier.flags.append("--gpu-launch-by-launch")
         super().verifier_fails(SAMPLING_GONE, ILLEGAL.format("sample_target[^:]*(: [a-z]+)?"))
@@ -134,5 +142,22 @@ class OnAGpu(OnTheCpu):
         super().drafter_fails(CANDIDATES_GONE, ILLEGAL.format("top_k_log_prob[^:]*(: [a-z]+)?"))
 
 
+def run_on_a_gpu(report):
+    cases = list(unittest.defaultTestLoader.loadTestsFromTestCase(OnAGpu))
+    counts = {"passed": 0, "failed": [], "skipped": 0}
+    with concurrent.futures.ThreadPoolExecutor(CLUSTERS_AT_ONCE) as pool:
+        for case, result in zip(cases, pool.map(lambda case: case.run(unittest.TestResult()), cases)):
+            for _, why in result.errors + result.failures:
+                counts["failed"].append(case.id())
+                print(f"FAILED {case.id()}: {why[-2000:]}", flush=True)
+            counts["skipped"] += len(result.skipped)
+            counts["passed"] += result.wasSuccessful() and not result.skipped
+    with open(report, "w", encoding="utf-8") as file:
+        json.dump(counts, file)
+    return 1 if counts["failed"] else 0
+
+
 if __name__ == "__main__":
+    if sys.argv[-1].startswith("--report="):
+        sys.exit(run_on_a_gpu(sys.argv[-1].removeprefix("--report=")))
     unittest.main(verbosity=2)
