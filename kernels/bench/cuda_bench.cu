@@ -5,6 +5,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_split.h"
 #include "common/device/cuda_status.h"
 #include "kernels/bench/cuda_bench.h"
 
@@ -68,7 +70,7 @@ CudaBench::CudaBench(int argc, char** argv) {
     } else if (std::strncmp(argv[i], "--filter=", 9) == 0) {
       filter_ = argv[i] + 9;
     } else {
-      std::fprintf(stderr, "usage: %s [--json=FILE] [--filter=TEXT]\n", argv[0]);
+      std::fprintf(stderr, "usage: %s [--json=FILE] [--filter=TEXT|TEXT...]\n", argv[0]);
       std::exit(2);
     }
   }
@@ -138,7 +140,9 @@ CudaBench::~CudaBench() {
 }
 
 bool CudaBench::Wanted(const std::string& kernel) const {
-  return has_device() && kernel.find(filter_) != std::string::npos;
+  const auto contains = [&](absl::string_view text) { return absl::StrContains(kernel, text); };
+  const std::vector<absl::string_view> texts = absl::StrSplit(filter_, '|');
+  return has_device() && std::any_of(texts.begin(), texts.end(), contains);
 }
 
 int CudaBench::SetsFor(double bytes) { return std::clamp(static_cast<int>(kColdBytes / bytes) + 1, 1, 512); }

@@ -30,7 +30,7 @@ struct CudaFigure {
 // JSON. Without a GPU the program prints "skipped: no CUDA device" and ends with 0.
 class CudaBench {
  public:
-  // Reads --json=FILE and --filter=TEXT (kernels whose name contains it).
+  // Reads --json=FILE and --filter=TEXT|TEXT... (kernels whose name contains one of them).
   CudaBench(int argc, char** argv);
   ~CudaBench();  // writes the file
 
