@@ -6,11 +6,11 @@
 
 #include <atomic>
 #include <chrono>
-#include <ctime>
 #include <memory>
 #include <thread>
 
 #include "common/device/device.h"
+#include "common/threads/testing/cpu_seconds.h"
 #include "drafter/model/testing/golden_drafter.h"
 #include "kernels/backend.h"
 
@@ -18,14 +18,8 @@ namespace arborist::drafter {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+using arborist::testing::CpuSeconds;
 using std::chrono::milliseconds;
-
-// Of the calling thread.
-double CpuSeconds() {
-  timespec time{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
-}
 
 // Takes the core that the test's thread runs on, as much of it as it gets.
 class Rival {

@@ -5,22 +5,18 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdint>
-#include <ctime>
 #include <thread>
+
+#include "common/threads/testing/cpu_seconds.h"
 
 namespace arborist {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+using arborist::testing::CpuSeconds;
 using std::chrono::milliseconds;
-
-// Of the calling thread.
-double CpuSeconds() {
-  timespec time{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
-}
 
 class EagerPollTest : public testing::Test {
  protected:
