@@ -18,7 +18,7 @@ using Clock = std::chrono::steady_clock;
 using arborist::testing::CpuSeconds;
 using std::chrono::milliseconds;
 
-class EagerPollTest : public testing::Test {
+class EagerPollTest : public ::testing::Test {
  protected:
   EagerPollTest() {
     epoll_event event{};
