@@ -19,22 +19,22 @@ constexpr int kTrialTokens = 4;
 // Of the first trial of all, unless trees would lose with so many times the tokens.
 constexpr int kFirstRounds = 64;
 constexpr double kHope = 2;
-// A trial that cost x seconds is followed by 200 x without one.
-constexpr double kTrialSpacing = 200;
-constexpr double kHopelessSpacing = 2000;
-// Where trees won a trial and lost later, trees are tried sooner again.
-constexpr double kReturnSpacing = 50;
-// And twice as long, up to four times, where trees did not win the last times.
-constexpr int kMostInVain = 2;
 // A decision takes some microseconds between two steps, a hundredth of a short one; plain decoding stays what
 // it is for so many.
 constexpr int kLookEvery = 16;
+// As many decisions with nearly as many sequences before they go from plain decoding to trees.
+constexpr int kSettled = 16;
 // Sequences that come and go disturb each other; where they always do, so many rounds of each are all like
 // that.
 constexpr int kAlwaysDisturbed = 16;
 constexpr int kLeastStepsBetween = 64;
-// One step in so many asks for a larger tree than pays, where none that large was seen or it pays nearly.
-constexpr int kLargerEvery = 64;
+constexpr int kMostReturnRounds = 64;
+// A stay in trees that has lost so many steps of plain decoding is given up, whatever trees promise; of a
+// longer one only what so many trials of one token a round would take is charged.
+constexpr double kMostLostSteps = 64;
+constexpr double kMostTrialsCharged = 64;
+// One step in so many asks for a larger tree than pays, if that pays nearly, and one for a smaller.
+constexpr int kOtherwiseEvery = 64;
 constexpr double kNearly = 0.7;
 
 // Of all sequences; a trial has as many, or it would not tell.
@@ -43,15 +43,15 @@ int RoundsToKnow(int group) { return std::max(8, kTrialRounds << group); }
 }  // namespace
 
 void BudgetPolicy::SeeTree(const TreeSeen& tree) {
-  accept_.See(tree.asked, tree.score, tree.path, sequences_);
+  accept_.See(tree.asked, tree.score, tree.path, load_.sequences);
   disturbed_ = tree.disturbed ? disturbed_ + 1 : 0;
-  const bool counts = !tree.disturbed || disturbed_ > kAlwaysDisturbed * sequences_;
+  const bool counts = !tree.disturbed || disturbed_ > kAlwaysDisturbed * load_.sequences;
   if (counts) {
     SeeAway(tree);
   }
+  // What is expected, not what came: luck must not bring the next trial sooner.
+  tokens_ += accept_.Tokens(static_cast<int>(tree.score.size()) - 1);
   if (trial_.active) {
-    // What is expected, not what came: luck must not bring the next trial sooner.
-    trial_.tokens += accept_.Tokens(static_cast<int>(tree.score.size()) - 1);
     const int rounds = trial_.nodes > 0 && counts ? 1 : 0;
     trial_.rounds += rounds;
     trial_.rounds_left -= rounds;
@@ -60,7 +60,7 @@ void BudgetPolicy::SeeTree(const TreeSeen& tree) {
 
 // All sequences see the same hiccup, so the mean moves by rounds of all.
 void BudgetPolicy::SeeAway(const TreeSeen& tree) {
-  Away& away = away_[Group(sequences_)];
+  Away& away = away_[Group(load_.sequences)];
   const double step =
       costs_.Seconds(tree.trees * std::max<int>(1, static_cast<int>(tree.score.size())), tree.trees);
   double seconds = tree.away_seconds;
@@ -71,7 +71,7 @@ void BudgetPolicy::SeeAway(const TreeSeen& tree) {
   }
   away.count = std::min(away.count + 1, 1 << 20);
   away.rounds = std::min(away.rounds + 1, 1 << 20);
-  const double part = std::max(kSlowest / sequences_, 1.0 / away.count);
+  const double part = std::max(kSlowest / load_.sequences, 1.0 / away.count);
   away.seconds += part * (seconds - away.seconds);
   away.steps += part * (steps - away.steps);
   away.trees += part * (tree.trees - away.trees);
@@ -174,7 +174,10 @@ int BudgetPolicy::Standing(const BudgetLoad& load) const {
   if (trial_.active) {
     return std::min(trial_.nodes, load.most_nodes);
   }
-  return accept_.known() ? Choose(load) : std::min(kFirstNodes, load.most_nodes);
+  if (!accept_.known()) {
+    return std::min(kFirstNodes, load.most_nodes);
+  }
+  return Unsettled(load) || Closed(load) ? 0 : Choose(load);
 }
 
 void BudgetPolicy::BeginTrial(const BudgetLoad& load, int nodes, double now) {
@@ -183,16 +186,15 @@ void BudgetPolicy::BeginTrial(const BudgetLoad& load, int nodes, double now) {
   const int rounds = nodes == 0 ? kTrialTokens : first ? kFirstRounds : kTrialRounds;
   trial_ = {
       .active = true,
+      .trees = nodes > 0,
       .nodes = nodes,
       .group = Group(load.sequences),
       .rounds_left = nodes > 0 && !first ? RoundsToKnow(Group(load.sequences)) : rounds * load.sequences,
       .first = first,
-      .begun = now,
       .deadline = now + 64 * load.sequences / rate + 10 * rounds * load.sequences / Rate(load, nodes),
-      .tokens = 0,
-      .usual_rate = rate,
+      .lost = 0,
+      .usual_rate = OwnRate(load, current_),
       .hopeless = Rate(load, nodes) < kNearly * rate && nodes == 0};
-  seen_plain_ = 0;
   ++trials_;
   if (nodes > 0) {
     Away& away = away_[Group(load.sequences)];
@@ -202,42 +204,112 @@ void BudgetPolicy::BeginTrial(const BudgetLoad& load, int nodes, double now) {
 }
 
 bool BudgetPolicy::NothingNew(const BudgetLoad& load) const {
-  return current_ == 0 && load.sequences == sequences_ && load.other_rows == other_rows_ &&
+  return current_ == 0 && load.sequences == load_.sequences && load.other_rows == load_.other_rows &&
          steps_ % kLookEvery != 0;
+}
+
+// Plain decoding goes on where others ended a moment ago: the rest may do so, too, before trees pay.
+bool BudgetPolicy::Unsettled(const BudgetLoad& load) const {
+  return current_ == 0 && !left_ && (Group(load.sequences) != Group(load_.sequences) || alike_ < kSettled);
+}
+
+// Sequences that are in trees may stay, for they pay nothing to get there.
+bool BudgetPolicy::Closed(const BudgetLoad& load) const {
+  return (current_ == 0 || left_) && pace_[Group(load.sequences)].closed();
+}
+
+// Whatever trees promise: they have not kept it.
+bool BudgetPolicy::GivenUp(const BudgetLoad& load) const {
+  const TrialPace& pace = pace_[Group(load.sequences)];
+  return pace.in_trees() && pace.stay_lost() > kMostLostSteps * load.sequences / OwnRate(load, 0);
+}
+
+double BudgetPolicy::OwnRate(const BudgetLoad& load, int nodes) const {
+  BudgetLoad own = load;
+  own.other_tokens = 0;
+  return Rate(own, nodes);
+}
+
+// What the time since the last decision lost, if it was a trial's or one in trees. The first step of
+// sequences that come where none was begins with their prompts, which says nothing.
+void BudgetPolicy::Account(double now) {
+  const double seconds = now - std::exchange(decided_, now);
+  const double tokens = std::exchange(tokens_, 0) + std::exchange(seen_plain_, 0);
+  TrialPace& pace = pace_[Group(load_.sequences)];
+  pace.Pass(seconds);
+  if (left_) {
+    return;
+  }
+  if (trial_.active) {
+    trial_.lost += seconds - tokens / (trial_.trees ? OwnRate(load_, 0) : trial_.usual_rate);
+  } else if (current_ > 0) {
+    pace.Stay(seconds - tokens / OwnRate(load_, 0));
+  }
 }
 
 bool BudgetPolicy::TrialIsOver(const BudgetLoad& load, double now) const {
   if (trial_.rounds_left <= 0 || now >= trial_.deadline) {
     return true;
   }
-  return trial_.first && trial_.rounds >= kTrialRounds * load.sequences &&
+  return trial_.first && !trial_.returns && trial_.rounds >= kTrialRounds * load.sequences &&
          kHope * Rate(load, trial_.nodes) < Rate(load, 0);
 }
 
-// Out of trees and back there is the way of a Decode, too.
-void BudgetPolicy::EndTrial(double now) {
-  Pace& pace = pace_[trial_.group];
-  double lost = now - trial_.begun - trial_.tokens / trial_.usual_rate + away_[trial_.group].seconds;
-  if (trial_.first && trial_.rounds > kTrialRounds * sequences_) {
-    lost *= static_cast<double>(kTrialRounds) * sequences_ / trial_.rounds;  // that much once
+// False if the trial is over.
+bool BudgetPolicy::GoOnTrying(const BudgetLoad& load, double now) {
+  if (trial_.first && !trial_.returns && trial_.rounds >= kTrialRounds * load.sequences) {
+    trial_.nodes = std::max(1, BestTree(load));  // the wide ones have told enough
   }
-  pace.lost = trial_.nodes > 0 ? std::max(0.0, lost) : pace.lost;
-  const double spacing = trial_.hopeless ? kHopelessSpacing : kTrialSpacing * (1 << pace.in_vain);
-  pace.in_vain = trial_.nodes > 0 ? std::min(pace.in_vain + 1, kMostInVain) : 0;
-  pace.next_trial =
-      pace.clock + std::max(spacing * lost, kLeastStepsBetween * sequences_ / trial_.usual_rate);
+  if (!TrialIsOver(load, now)) {
+    return true;
+  }
+  if (!trial_.returns) {
+    if (const int chosen = Choose(load); (chosen > 0) != trial_.trees) {
+      Return(load, chosen, now);
+      return true;
+    }
+  }
+  return false;
+}
+
+// What was tried does not pay. The way back is a part of what the trial costs: trees come late, drafters
+// catch up.
+void BudgetPolicy::Return(const BudgetLoad& load, int nodes, double now) {
+  trial_.returns = true;
+  trial_.nodes = nodes;
+  trial_.rounds_left = (nodes == 0 ? kTrialTokens : 1) * load.sequences;
+  trial_.deadline = now + kMostReturnRounds * load.sequences / Rate(load, nodes);
+}
+
+void BudgetPolicy::EndTrial() {
+  TrialPace& pace = pace_[trial_.group];
+  if (trial_.first && trial_.rounds > kTrialRounds * load_.sequences) {
+    trial_.lost *= static_cast<double>(kTrialRounds) * load_.sequences / trial_.rounds;  // that much once
+  }
+  const double least = kLeastStepsBetween * load_.sequences / trial_.usual_rate;
+  if (trial_.trees) {
+    pace.EndTrialOfTrees(trial_.lost, trial_.returns, least);
+  } else {
+    pace.EndTrialOfPlain(trial_.lost, trial_.hopeless, least);
+  }
   trial_.active = false;
 }
 
 void BudgetPolicy::Leave(double now) {
   if (trial_.active) {
-    EndTrial(now);
+    Account(now);
+    EndTrial();
   }
+  left_ = true;
 }
 
-int BudgetPolicy::Larger(const BudgetLoad& load, int nodes) const {
-  const int larger = std::min(2 * nodes, load.most_nodes);
-  return Fits(load, larger) && Rate(load, larger) > kNearly * Rate(load, nodes) ? larger : nodes;
+// Now and then: what such a tree gives and costs is known only while some come.
+int BudgetPolicy::Otherwise(const BudgetLoad& load, int nodes) const {
+  const int phase = static_cast<int>(steps_ % kOtherwiseEvery);
+  const int other = phase == 0                     ? std::min(2 * nodes, load.most_nodes)
+                    : phase == kOtherwiseEvery / 2 ? nodes / 2
+                                                   : 0;
+  return Fits(load, other) && Rate(load, other) > kNearly * Rate(load, nodes) ? other : nodes;
 }
 
 int BudgetPolicy::Decide(const BudgetLoad& load, double now) {
@@ -246,26 +318,26 @@ int BudgetPolicy::Decide(const BudgetLoad& load, double now) {
   }
   ++steps_;
   bool look = !NothingNew(load);
-  sequences_ = load.sequences;
-  other_rows_ = load.other_rows;
-  Pace& pace = pace_[Group(load.sequences)];
-  pace.clock += now - std::exchange(decided_, now);
+  alike_ = !left_ && Group(load.sequences) == Group(load_.sequences) ? alike_ + 1 : 0;
+  load_ = load;
+  if (trial_.active && trial_.nodes == 0) {
+    trial_.rounds_left -= seen_plain_;
+  }
+  Account(now);
+  const bool unsettled = Unsettled(load);
+  const bool closed = Closed(load);
+  left_ = false;
+  bool tried = false;
   if (trial_.active) {
-    if (trial_.nodes == 0) {
-      trial_.tokens += static_cast<double>(seen_plain_);
-      trial_.rounds_left -= static_cast<int>(seen_plain_);
-    }
-    seen_plain_ = 0;
-    if (trial_.first && trial_.rounds >= kTrialRounds * load.sequences) {
-      trial_.nodes = std::max(1, BestTree(load));  // the wide ones have told enough
-    }
-    if (!TrialIsOver(load, now)) {
+    if (GoOnTrying(load, now)) {
       return std::min(trial_.nodes, load.most_nodes);
     }
-    EndTrial(now);
+    tried = !trial_.returns;  // and won
     look = true;
+    EndTrial();
   }
-  if (!look && pace.clock < pace.next_trial) {
+  const TrialPace& pace = pace_[Group(load.sequences)];
+  if (!look && !pace.due()) {
     return 0;
   }
   if (trials_ == 0) {
@@ -273,23 +345,30 @@ int BudgetPolicy::Decide(const BudgetLoad& load, double now) {
     BeginTrial(load, std::max(1, WideTree(load)), now);
     return trial_.nodes;
   }
-  const int chosen = Choose(load);
-  const double least = kLeastStepsBetween * load.sequences / Rate(load, chosen);
-  if (chosen == 0 && pace.trees) {
-    pace.next_trial = pace.clock + std::max(least, kReturnSpacing * pace.lost);
-  } else if (chosen > 0 && !pace.trees) {
-    pace.next_trial = std::max(pace.next_trial, pace.clock + least);
-  } else if (pace.next_trial < 0) {
-    pace.next_trial = pace.clock + least;
+  if (unsettled && !tried) {
+    return 0;
   }
-  current_ = chosen;
-  pace.trees = chosen > 0;
-  pace.in_vain = chosen > 0 ? 0 : pace.in_vain;
-  if (const int tree = BestTree(load); pace.clock >= pace.next_trial && (current_ > 0 || tree > 0)) {
+  Follow(load, (closed && !tried) || GivenUp(load) ? 0 : Choose(load), tried);
+  if (const int tree = BestTree(load); pace.due() && (current_ > 0 || tree > 0)) {
     BeginTrial(load, current_ == 0 ? TrialTree(load, tree) : 0, now);
     return trial_.nodes;
   }
-  return current_ > 0 && steps_ % kLargerEvery == 0 ? Larger(load, current_) : current_;
+  return current_ > 0 ? Otherwise(load, current_) : 0;
+}
+
+// `tried`: after a trial that won.
+void BudgetPolicy::Follow(const BudgetLoad& load, int chosen, bool tried) {
+  TrialPace& pace = pace_[Group(load.sequences)];
+  const double least = kLeastStepsBetween * load.sequences / Rate(load, chosen);
+  if (chosen > 0 && !pace.in_trees()) {
+    pace.EnterTrees(tried && trial_.trees ? trial_.lost : 0, least);
+  } else if (chosen == 0 && pace.in_trees()) {
+    pace.Stay(AwayOf(load.sequences).seconds);  // the way of a Decode
+    pace.LeaveTrees(kMostTrialsCharged * RoundsToKnow(Group(load.sequences)) / Rate(load, 0), least);
+  } else if (!pace.known()) {
+    pace.BeginPlainly(least);
+  }
+  current_ = chosen;
 }
 
 }  // namespace arborist::verifier

@@ -6,6 +6,7 @@
 
 #include "verifier/accept_curve.h"
 #include "verifier/cost_curve.h"
+#include "verifier/trial_pace.h"
 
 namespace arborist::verifier {
 
@@ -31,8 +32,9 @@ struct TreeSeen {
 
 // Decides for sequences that are alike (one drafter, one kind of sampling) how many nodes are worth drafting;
 // 0: plain decoding. It expects from what it has seen: tokens / (away + cost of the step) of all sequences,
-// against plain decoding's. What it has not seen lately it tries for a few rounds, so rarely that trials cost
-// half a percent. Pure: time is an argument.
+// against plain decoding's. What it has not seen lately it tries for a few rounds. Trials and stays in trees
+// that lost against plain decoding are followed by so long a time without (TrialPace) that in the long run
+// they cost half a percent. Pure: time is an argument.
 class BudgetPolicy {
  public:
   explicit BudgetPolicy(const CostCurve& costs) : costs_(costs) {}
@@ -67,24 +69,17 @@ class BudgetPolicy {
     int count = 0;
     int rounds = 0;  // seen, ever
   };
-  // When to try again, by how many sequences there are: seconds with so many.
-  struct Pace {
-    double clock = 0;
-    double next_trial = -1;  // -1: so many were never seen
-    double lost = 0;         // by the last trial of trees
-    int in_vain = 0;         // the last trials of trees
-    bool trees = false;      // what so many did last, trials left out
-  };
   struct Trial {
     bool active = false;
-    int nodes = 0;
+    bool trees = false;    // are tried, else plain decoding
+    bool returns = false;  // to what was done before
+    int nodes = 0;         // to be drafted
     int group = 0;
     int rounds_left = 0;
     int rounds = 0;
     bool first = false;  // of all: whole texts are seen, for beginnings are harder than the rest
-    double begun = 0;
     double deadline = 0;
-    double tokens = 0;      // to be expected meanwhile
+    double lost = 0;        // seconds, until the last decision
     double usual_rate = 0;  // tokens a second without it
     bool hopeless = false;  // plain decoding, as far as is known
   };
@@ -98,26 +93,36 @@ class BudgetPolicy {
   int WideTree(const BudgetLoad& load) const;
   int TrialTree(const BudgetLoad& load, int best) const;
   int Choose(const BudgetLoad& load) const;
-  int Larger(const BudgetLoad& load, int nodes) const;
+  int Otherwise(const BudgetLoad& load, int nodes) const;
   bool NothingNew(const BudgetLoad& load) const;
-  bool TrialIsOver(const BudgetLoad& load, double now) const;
+  bool Unsettled(const BudgetLoad& load) const;
+  bool Closed(const BudgetLoad& load) const;
+  bool GivenUp(const BudgetLoad& load) const;
+  double OwnRate(const BudgetLoad& load, int nodes) const;
+  void Account(double now);
   void BeginTrial(const BudgetLoad& load, int nodes, double now);
-  void EndTrial(double now);
+  bool TrialIsOver(const BudgetLoad& load, double now) const;
+  bool GoOnTrying(const BudgetLoad& load, double now);
+  void Return(const BudgetLoad& load, int nodes, double now);
+  void EndTrial();
+  void Follow(const BudgetLoad& load, int chosen, bool tried);
 
   static constexpr int kGroups = 13;
   const CostCurve& costs_;
   AcceptCurve accept_;
   std::array<Away, kGroups> away_;
   int current_ = 0;    // nodes
-  int sequences_ = 1;  // of the last decision
   int disturbed_ = 0;  // rounds without one that was not
   Trial trial_;
-  std::array<Pace, kGroups> pace_;
-  double decided_ = 0;  // when
-  int other_rows_ = 0;  // of the last decision
+  std::array<TrialPace, kGroups> pace_;  // by how many sequences there are
+  BudgetLoad load_;                      // of the last decision
+  double decided_ = 0;                   // when
+  bool left_ = true;                     // all were gone since then
+  double tokens_ = 0;                    // of trees since then, as expected
+  int seen_plain_ = 0;                   // tokens since then
+  int64_t alike_ = 0;                    // decisions in a row with nearly as many sequences
   int64_t steps_ = 0;
   int64_t trials_ = 0;
-  int64_t seen_plain_ = 0;
 };
 
 }  // namespace arborist::verifier

@@ -1,0 +1,48 @@
+#include "verifier/trial_pace.h"
+
+#include <algorithm>
+
+namespace arborist::verifier {
+namespace {
+
+// What lost x seconds is followed by 200 x without it.
+constexpr double kSpacing = 200;
+constexpr double kHopelessSpacing = 2000;
+// And twice as long, up to four times, where trials of trees were in vain.
+constexpr int kMostInVain = 2;
+
+}  // namespace
+
+void TrialPace::EndTrialOfTrees(double lost, bool in_vain, double least) {
+  next_ = clock_ + std::max(kSpacing * (1 << in_vain_) * lost, least);
+  opens_ = lost > 0 ? next_ : opens_;
+  in_vain_ = std::min(in_vain_ + (in_vain ? 1 : 0), kMostInVain);
+}
+
+void TrialPace::EndTrialOfPlain(double lost, bool hopeless, double least) {
+  next_ = clock_ + std::max((hopeless ? kHopelessSpacing : kSpacing) * lost, least);
+}
+
+void TrialPace::EnterTrees(double lost, double least) {
+  in_trees_ = true;
+  lost_ = entered_lost_ = std::max(0.0, lost);
+  next_ = clock_ + least;
+}
+
+void TrialPace::Stay(double lost) {
+  lost_ = std::max(0.0, lost_ + lost);
+  entered_lost_ = std::min(entered_lost_, lost_);
+}
+
+void TrialPace::LeaveTrees(double most, double least) {
+  in_trees_ = false;
+  if (lost_ > 0) {
+    next_ = std::max(next_, clock_ + std::max(kSpacing * std::min(lost_, most), least));
+    opens_ = next_;
+  } else {
+    next_ = clock_ + least;
+    in_vain_ = 0;
+  }
+}
+
+}  // namespace arborist::verifier

@@ -1,0 +1,47 @@
+#pragma once
+
+namespace arborist::verifier {
+
+// When sequences may leave what they do, of one number of sequences. Trials are paced by what they lost. So
+// is a stay in trees, the trial that led there included, for trees may promise what does not come, with costs
+// that nobody has seen for a while or that fewer sequences showed. What it lost against plain decoding is
+// followed by 200 times as long without trees. Seconds are of a clock that runs while there are so many.
+class TrialPace {
+ public:
+  void Pass(double seconds) { clock_ += seconds; }
+
+  // Nothing keeps them from a trial.
+  bool due() const { return clock_ >= next_; }
+  // Trees have lost, and plain decoding is not to be left for them yet.
+  bool closed() const { return !in_trees_ && clock_ < opens_; }
+  // What so many did last, trials left out.
+  bool in_trees() const { return in_trees_; }
+  // So many were here before.
+  bool known() const { return next_ >= 0; }
+
+  // In all of these `least` seconds pass before a trial in any case.
+  void BeginPlainly(double least) { next_ = clock_ + least; }
+  // `lost` seconds, below zero if it won. In vain: trees do not pay.
+  void EndTrialOfTrees(double lost, bool in_vain, double least);
+  // Hopeless: even before it, plain decoding promised far less than trees.
+  void EndTrialOfPlain(double lost, bool hopeless, double least);
+  // `lost` by the trial that led here, 0 if none did.
+  void EnterTrees(double lost, double least);
+  // In trees: what was lost meanwhile. What is won pays for what was lost before, never for what comes.
+  void Stay(double lost);
+  // Since they entered trees.
+  double stay_lost() const { return lost_ - entered_lost_; }
+  // No more than `most` seconds are charged: a long stay lost most of it in other times.
+  void LeaveTrees(double most, double least);
+
+ private:
+  double clock_ = 0;
+  double next_ = -1;  // trial; -1: so many were never seen
+  double opens_ = 0;
+  double lost_ = 0;          // by this stay in trees, not won back since
+  double entered_lost_ = 0;  // of it by the trial that led there
+  int in_vain_ = 0;          // the last trials of trees
+  bool in_trees_ = false;
+};
+
+}  // namespace arborist::verifier

@@ -1,0 +1,87 @@
+#include "verifier/trial_pace.h"
+
+#include <gtest/gtest.h>
+
+namespace arborist::verifier {
+namespace {
+
+constexpr double kLeast = 1;
+constexpr double kMost = 100;
+
+TEST(TrialPaceTest, ATrialIsFollowedByTwoHundredTimesWhatItLost) {
+  TrialPace pace;
+  EXPECT_TRUE(pace.due());
+  EXPECT_FALSE(pace.closed());
+  pace.EndTrialOfTrees(/*lost=*/1, /*in_vain=*/true, kLeast);
+  pace.Pass(199);
+  EXPECT_TRUE(pace.closed());
+  EXPECT_FALSE(pace.due());
+  pace.Pass(1);
+  EXPECT_FALSE(pace.closed());
+  EXPECT_TRUE(pace.due());
+}
+
+TEST(TrialPaceTest, AfterTrialsInVainItTakesUpToFourTimesAsLong) {
+  TrialPace pace;
+  for (const double seconds : {200, 400, 800, 800}) {
+    pace.EndTrialOfTrees(1, true, kLeast);
+    pace.Pass(seconds - 1);
+    EXPECT_FALSE(pace.due());
+    pace.Pass(1);
+    EXPECT_TRUE(pace.due());
+  }
+}
+
+TEST(TrialPaceTest, ATrialThatWonKeepsNobodyFromTrees) {
+  TrialPace pace;
+  pace.EndTrialOfTrees(-1, /*in_vain=*/false, kLeast);
+  EXPECT_FALSE(pace.due());
+  EXPECT_FALSE(pace.closed());
+}
+
+TEST(TrialPaceTest, AStayInTreesIsPaidWithTheTrialThatLedThere) {
+  TrialPace pace;
+  pace.EnterTrees(/*lost=*/2, kLeast);
+  pace.Stay(1);
+  EXPECT_EQ(pace.stay_lost(), 1);
+  pace.LeaveTrees(kMost, kLeast);
+  pace.Pass(599);
+  EXPECT_TRUE(pace.closed());
+  pace.Pass(1);
+  EXPECT_FALSE(pace.closed());
+}
+
+TEST(TrialPaceTest, WhatIsWonPaysForWhatWasLostAndNeverForWhatComes) {
+  TrialPace pace;
+  pace.EnterTrees(2, kLeast);
+  pace.Stay(-50);
+  EXPECT_EQ(pace.stay_lost(), 0);
+  pace.Stay(3);
+  EXPECT_EQ(pace.stay_lost(), 3);
+  pace.LeaveTrees(kMost, kLeast);
+  pace.Pass(599);
+  EXPECT_TRUE(pace.closed());
+}
+
+TEST(TrialPaceTest, AStayThatWonIsFollowedByTheLeastAlone) {
+  TrialPace pace;
+  pace.EnterTrees(2, kLeast);
+  pace.Stay(-2);
+  pace.LeaveTrees(kMost, kLeast);
+  EXPECT_FALSE(pace.closed());
+  EXPECT_FALSE(pace.due());
+  pace.Pass(kLeast);
+  EXPECT_TRUE(pace.due());
+}
+
+TEST(TrialPaceTest, NoMoreThanTheMostIsCharged) {
+  TrialPace pace;
+  pace.EnterTrees(0, kLeast);
+  pace.Stay(1000);
+  pace.LeaveTrees(kMost, kLeast);
+  pace.Pass(200 * kMost);
+  EXPECT_FALSE(pace.closed());
+}
+
+}  // namespace
+}  // namespace arborist::verifier
