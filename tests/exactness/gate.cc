@@ -55,18 +55,6 @@ KillPoint KillPointOf(Situation situation) {
   }
 }
 
-void Add(const GateResult& from, GateResult& to) {
-  to.rounds += from.rounds;
-  to.verifying_rounds += from.verifying_rounds;
-  to.verified_nodes += from.verified_nodes;
-  to.cut_nodes += from.cut_nodes;
-  to.committed_by_trees += from.committed_by_trees;
-  to.off_spine_rounds += from.off_spine_rounds;
-  to.compacted_rounds += from.compacted_rounds;
-  to.refused_trees += from.refused_trees;
-  to.attaches += from.attaches;
-}
-
 // Equal ids, and log-probabilities equal to the last bit.
 std::string Compare(const GateResult& plain, const absl::StatusOr<GateResult>& result, int tokens) {
   if (!result.ok()) {
@@ -258,7 +246,7 @@ CellReport Gate::Run(const GateCell& cell) {
     std::string failure = Compare(Plain(cell.sampling, first + i), results[i], tokens_);
     if (failure.empty()) {
       failure = CheckSpeculated(cell, *results[i]);
-      Add(*results[i], report.sum);
+      AddCounts(*results[i], report.sum);
       ++report.sequences;
     }
     if (!failure.empty() && report.failure.empty()) {

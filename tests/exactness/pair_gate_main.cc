@@ -121,14 +121,6 @@ std::string CheckAcceptance(const GateCell& cell, const GateResult& sum) {
   return "";
 }
 
-void Add(const GateResult& from, GateResult& to) {
-  to.rounds += from.rounds;
-  to.committed_by_trees += from.committed_by_trees;
-  to.refused_trees += from.refused_trees;
-  to.off_spine_rounds += from.off_spine_rounds;
-  to.compacted_rounds += from.compacted_rounds;
-}
-
 // What all jobs did together.
 class Totals {
  public:
@@ -137,9 +129,9 @@ class Totals {
     ++cells_;
     Judge(report.failure.empty() ? CheckAcceptance(cell, report.sum) : report.failure);
     sequences_ += report.sequences;
-    Add(report.sum, by_drafter_[cell.drafter]);
+    AddCounts(report.sum, by_drafter_[cell.drafter]);
     if (cell.drafter == GateDrafter::kNgram && cell.sampling == GateSampling::kGreedy && cell.budget >= 16) {
-      Add(report.sum, ngram_greedy_wide_);
+      AddCounts(report.sum, ngram_greedy_wide_);
     }
   }
 

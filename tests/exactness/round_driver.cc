@@ -331,4 +331,16 @@ absl::StatusOr<GateResult> RunSpeculative(Verifier& verifier, drafter::Proposer&
   return answer.result;
 }
 
+void AddCounts(const GateResult& from, GateResult& to) {
+  to.rounds += from.rounds;
+  to.verifying_rounds += from.verifying_rounds;
+  to.verified_nodes += from.verified_nodes;
+  to.cut_nodes += from.cut_nodes;
+  to.committed_by_trees += from.committed_by_trees;
+  to.off_spine_rounds += from.off_spine_rounds;
+  to.compacted_rounds += from.compacted_rounds;
+  to.refused_trees += from.refused_trees;
+  to.attaches += from.attaches;
+}
+
 }  // namespace arborist::tests

@@ -51,6 +51,9 @@ struct GateResult {
   double mean_accepted() const { return rounds > 0 ? static_cast<double>(committed_by_trees) / rounds : 0; }
 };
 
+// Adds the counts, not the text.
+void AddCounts(const GateResult& from, GateResult& to);
+
 // Decodes without a drafter: the text everything else must equal.
 absl::StatusOr<GateResult> RunPlain(verifier::Verifier& verifier, const GateRequest& request);
 
