@@ -153,18 +153,32 @@ std::string PeerRouter::ProjectionOf(const DrafterClient& drafter) {
   return "";
 }
 
-bool PeerRouter::DraftingPays(const VerifierClient& verifier, float temperature) {
+std::optional<bool> PeerRouter::TakesFeaturesLocked(const DrafterClient& drafter) const {
+  for (const DrafterPeer& peer : drafters_) {
+    if (peer.client.get() == &drafter && peer.facts.has_value()) {
+      return !peer.facts->projection_hash.empty();
+    }
+  }
+  return std::nullopt;
+}
+
+bool PeerRouter::DraftingPays(const VerifierClient& verifier, const DrafterClient& drafter,
+                              float temperature) {
   const std::lock_guard lock(mutex_);
+  const std::optional<bool> features = TakesFeaturesLocked(drafter);
   return std::none_of(verifiers_.begin(), verifiers_.end(), [&](const VerifierPeer& peer) {
-    return peer.client.get() == &verifier && peer.plain[TemperatureKind(temperature)];
+    return features.has_value() && peer.client.get() == &verifier &&
+           peer.plain[TemperatureKind(temperature)][*features];
   });
 }
 
-void PeerRouter::ReportDrafting(const VerifierClient& verifier, float temperature, bool pays) {
+void PeerRouter::ReportDrafting(const VerifierClient& verifier, const DrafterClient& drafter,
+                                float temperature, bool pays) {
   const std::lock_guard lock(mutex_);
+  const std::optional<bool> features = TakesFeaturesLocked(drafter);
   for (VerifierPeer& peer : verifiers_) {
-    if (peer.client.get() == &verifier) {
-      peer.plain[TemperatureKind(temperature)] = !pays;
+    if (features.has_value() && peer.client.get() == &verifier) {
+      peer.plain[TemperatureKind(temperature)][*features] = !pays;
     }
   }
 }

@@ -49,8 +49,9 @@ class PeerRouter : public Router {
 
   DrafterClient* ChooseDrafter(const VerifierClient& verifier) override;
   std::string ProjectionOf(const DrafterClient& drafter) override;
-  bool DraftingPays(const VerifierClient& verifier, float temperature) override;
-  void ReportDrafting(const VerifierClient& verifier, float temperature, bool pays) override;
+  bool DraftingPays(const VerifierClient& verifier, const DrafterClient& drafter, float temperature) override;
+  void ReportDrafting(const VerifierClient& verifier, const DrafterClient& drafter, float temperature,
+                      bool pays) override;
   VerifierClient* ChooseVerifier(const std::string& fingerprint,
                                  const std::vector<const VerifierClient*>& failed) override;
   void ReportFault(const DrafterClient& drafter) override;
@@ -60,10 +61,11 @@ class PeerRouter : public Router {
   template <typename Client, typename Facts>
   struct Peer {
     std::unique_ptr<Client> client;
-    std::optional<Facts> facts;      // of the last good answer; nothing while the peer is not usable
-    int64_t faults = 0;              // an answer to a question from before a fault says nothing
-    int misses = 0;                  // questions in a row without an answer
-    std::array<bool, 3> plain = {};  // of a verifier: drafting did not pay lately, by temperature
+    std::optional<Facts> facts;  // of the last good answer; nothing while the peer is not usable
+    int64_t faults = 0;          // an answer to a question from before a fault says nothing
+    int misses = 0;              // questions in a row without an answer
+    // Of a verifier: drafting did not pay lately, by temperature, with a drafter that takes features or not.
+    std::array<std::array<bool, 2>, 3> plain = {};
   };
   using VerifierPeer = Peer<VerifierClient, VerifierFacts>;
   using DrafterPeer = Peer<DrafterClient, DrafterFacts>;
@@ -73,6 +75,8 @@ class PeerRouter : public Router {
   void Loop(const std::function<void()>& round);
   bool Fits(const DrafterFacts& drafter, const VerifierFacts& verifier) const;
   const VerifierFacts* ModelLocked() const;  // under mutex_
+  // Nothing while the drafter is not usable; under mutex_.
+  std::optional<bool> TakesFeaturesLocked(const DrafterClient& drafter) const;
 
   const Settings settings_;
   mutable std::mutex mutex_;

@@ -136,14 +136,26 @@ TEST_F(PeerRouterTest, ALateAnswerOfAVerifierIsForgivenAFewTimesARefusedConnecti
 }
 
 TEST_F(PeerRouterTest, WhetherDraftingPaysIsKeptForEachVerifierAndKindOfTemperature) {
-  EXPECT_TRUE(router_->DraftingPays(*verifiers_[0], 1));
-  router_->ReportDrafting(*verifiers_[0], 1, false);
-  EXPECT_FALSE(router_->DraftingPays(*verifiers_[0], 0.8f));
-  EXPECT_TRUE(router_->DraftingPays(*verifiers_[0], 0.6f));
-  EXPECT_TRUE(router_->DraftingPays(*verifiers_[0], 0));
-  EXPECT_TRUE(router_->DraftingPays(*verifiers_[1], 1));
-  router_->ReportDrafting(*verifiers_[0], 0.9f, true);
-  EXPECT_TRUE(router_->DraftingPays(*verifiers_[0], 1));
+  drafters_[0]->facts = Drafter("a", "p");
+  Probe();
+  const DrafterClient& drafter = *drafters_[0];
+  EXPECT_TRUE(router_->DraftingPays(*verifiers_[0], drafter, 1));
+  router_->ReportDrafting(*verifiers_[0], drafter, 1, false);
+  EXPECT_FALSE(router_->DraftingPays(*verifiers_[0], drafter, 0.8f));
+  EXPECT_TRUE(router_->DraftingPays(*verifiers_[0], drafter, 0.6f));
+  EXPECT_TRUE(router_->DraftingPays(*verifiers_[0], drafter, 0));
+  EXPECT_TRUE(router_->DraftingPays(*verifiers_[1], drafter, 1));
+  router_->ReportDrafting(*verifiers_[0], drafter, 0.9f, true);
+  EXPECT_TRUE(router_->DraftingPays(*verifiers_[0], drafter, 1));
+}
+
+TEST_F(PeerRouterTest, ThatDraftsWithFeaturesDoNotPaySaysNothingOfDraftsWithout) {
+  drafters_[0]->facts = Drafter("a", "p");
+  drafters_[1]->facts = Drafter("a", "");
+  Probe();
+  router_->ReportDrafting(*verifiers_[0], *drafters_[0], 0, false);
+  EXPECT_FALSE(router_->DraftingPays(*verifiers_[0], *drafters_[0], 0));
+  EXPECT_TRUE(router_->DraftingPays(*verifiers_[0], *drafters_[1], 0));
 }
 
 TEST_F(PeerRouterTest, ADraftersProjectionIsWhatItSaid) {

@@ -99,7 +99,8 @@ void RequestFlow::Begin() {
     BeginDecode(*verifier_);
     return;
   }
-  if (state_.mode == Mode::kAuto && !router_.DraftingPays(*verifier_, state_.sampling.temperature)) {
+  if (state_.mode == Mode::kAuto &&
+      !router_.DraftingPays(*verifier_, *drafter_, state_.sampling.temperature)) {
     BeginUntilDraftingPays();
   } else {
     BeginDrafting();
@@ -125,7 +126,6 @@ void RequestFlow::HandleDraftingPays(int64_t epoch) {
   if (done_ || epoch != state_.epoch) {
     return;
   }
-  router_.ReportDrafting(*verifier_, state_.sampling.temperature, true);
   left_ = std::move(call_);
   ++state_.epoch;
   drafter_ = router_.ChooseDrafter(*verifier_);
@@ -154,7 +154,6 @@ void RequestFlow::HandleRun(int64_t epoch, TokenRun run) {
   }
   silent_for_ = absl::ZeroDuration();
   CancelLeft();
-  last_run_plain_ = run.verified_nodes == 0;
   if (absl::Status status = TakeNew(run); !status.ok()) {
     PathFault({std::move(status), path_ == Path::kDrafter ? "drafter" : "verifier", "BAD_TOKENS"});
     return;
@@ -204,6 +203,7 @@ void RequestFlow::Relay(TokenRun run) {
   if (!run.tokens.empty()) {
     // Plain steps that a slow reader left unread arrive joined: each token is a round of its own.
     const bool plain = run.verified_nodes == 0;
+    (plain ? plain_tokens_ : tree_tokens_) += static_cast<int64_t>(run.tokens.size());
     const size_t rounds = plain ? run.tokens.size() : 1;
     const auto length = static_cast<int32_t>(plain ? 1 : run.tokens.size());
     answer_.rounds += static_cast<int64_t>(rounds);
@@ -332,7 +332,8 @@ void RequestFlow::Finish(FinishReason reason) {
   call_.reset();
   CancelLeft();
   if (state_.mode == Mode::kAuto && path_ == Path::kDrafter) {
-    router_.ReportDrafting(*verifier_, state_.sampling.temperature, !last_run_plain_);
+    // Not the last run: that may be one of a trial, in either direction.
+    router_.ReportDrafting(*verifier_, *drafter_, state_.sampling.temperature, plain_tokens_ <= tree_tokens_);
   }
   const int64_t tokens = static_cast<int64_t>(state_.output_so_far.size());
   if (reason == FinishReason::kMaxTokens && tokens < requested_max_tokens_) {

@@ -111,7 +111,8 @@ class RequestFlow : public std::enable_shared_from_this<RequestFlow> {
   std::string first_fault_;  // the one to tell: what came after it may only be that the peer is gone
   std::shared_ptr<PathCall> call_;
   std::shared_ptr<PathCall> left_;  // has decoded plainly, and its pages wait for the drafter
-  bool last_run_plain_ = false;
+  int64_t plain_tokens_ = 0;
+  int64_t tree_tokens_ = 0;
   absl::Duration silent_for_;
   absl::Time last_tick_ = absl::InfinitePast();
 };

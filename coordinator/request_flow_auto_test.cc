@@ -34,7 +34,7 @@ TEST_F(RequestFlowTest, WhenDraftingPaysADrafterTakesOverWithoutLosingAToken) {
       left.Send(script_, 0, plain, FinishReason::kNone, /*verified_nodes=*/0);
     }
     left.listener->OnDraftingPays();
-    EXPECT_TRUE(router_.drafting_pays);
+    EXPECT_FALSE(router_.drafting_pays) << "it may be a trial";
     EXPECT_FALSE(left.cancelled) << "its pages would be lost";
     const PathStart& taken_over = router_.drafter.last().start;
     EXPECT_EQ(taken_over.epoch, 2);
@@ -43,6 +43,7 @@ TEST_F(RequestFlowTest, WhenDraftingPaysADrafterTakesOverWithoutLosingAToken) {
     left.End(absl::AbortedError("epoch 2 took over"), "verifier", "TAKEN_OVER");
     router_.drafter.last().Send(script_, plain, size(), FinishReason::kMaxTokens);
     ExpectWholeScript(0);
+    EXPECT_TRUE(router_.drafting_pays);
     EXPECT_TRUE(router_.faults.empty());
   }
 }
@@ -80,7 +81,18 @@ TEST_F(RequestFlowTest, ACancelledRequestLeavesNothingOpenAtTheVerifier) {
   EXPECT_TRUE(router_.drafter.last().cancelled);
 }
 
-TEST_F(RequestFlowTest, HowARequestEndedDecidesWhereTheNextBegins) {
+TEST_F(RequestFlowTest, ATrialOfTreesDoesNotDecideWhereTheNextBegins) {
+  router_.drafting_pays = false;
+  Begin(Mode::kAuto);
+  const int most = size() - 3;
+  router_.first.last().Send(script_, 0, most, FinishReason::kNone, /*verified_nodes=*/0);
+  router_.first.last().listener->OnDraftingPays();
+  router_.drafter.last().Send(script_, most, size(), FinishReason::kMaxTokens, /*verified_nodes=*/7);
+  ExpectWholeScript(0);
+  EXPECT_FALSE(router_.drafting_pays);
+}
+
+TEST_F(RequestFlowTest, WhatMostOfARequestDidDecidesWhereTheNextBegins) {
   for (const int nodes : {0, 7}) {
     router_ = FakeRouter();
     sink_ = RecordingSink();

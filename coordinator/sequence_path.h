@@ -150,10 +150,12 @@ class Router {
   virtual DrafterClient* ChooseDrafter(const VerifierClient& verifier) = 0;
   // Of its features; empty if it needs none.
   virtual std::string ProjectionOf(const DrafterClient& drafter) = 0;
-  // Whether drafting paid on this verifier when a request with AUTO and such a temperature was last heard of;
-  // true if none was.
-  virtual bool DraftingPays(const VerifierClient& verifier, float temperature) = 0;
-  virtual void ReportDrafting(const VerifierClient& verifier, float temperature, bool pays) = 0;
+  // Whether drafting paid on this verifier when a request with AUTO, such a temperature and such a drafter
+  // (with features or without) last ended; true if none did.
+  virtual bool DraftingPays(const VerifierClient& verifier, const DrafterClient& drafter,
+                            float temperature) = 0;
+  virtual void ReportDrafting(const VerifierClient& verifier, const DrafterClient& drafter, float temperature,
+                              bool pays) = 0;
   // A verifier with this fingerprint that is not among `failed`, or null.
   virtual VerifierClient* ChooseVerifier(const std::string& fingerprint,
                                          const std::vector<const VerifierClient*>& failed) = 0;

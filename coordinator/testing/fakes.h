@@ -87,8 +87,10 @@ struct FakeRouter : Router {
 
   DrafterClient* ChooseDrafter(const VerifierClient&) override { return has_drafter ? &drafter : nullptr; }
   std::string ProjectionOf(const DrafterClient&) override { return "projection"; }
-  bool DraftingPays(const VerifierClient&, float) override { return drafting_pays; }
-  void ReportDrafting(const VerifierClient&, float, bool pays) override { drafting_pays = pays; }
+  bool DraftingPays(const VerifierClient&, const DrafterClient&, float) override { return drafting_pays; }
+  void ReportDrafting(const VerifierClient&, const DrafterClient&, float, bool pays) override {
+    drafting_pays = pays;
+  }
   VerifierClient* ChooseVerifier(const std::string& fingerprint,
                                  const std::vector<const VerifierClient*>& failed) override {
     EXPECT_EQ(fingerprint, "print");

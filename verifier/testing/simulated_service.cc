@@ -158,11 +158,12 @@ void SimulatedService::Commit(One& one, int tokens) {
   const int next = budgets_.Next(one.sequence);
   one.sequence.told_at = At(now_);
   one.left -= tokens;
+  one.plain_tokens += round.decode_left > 0 ? tokens : 0;
   trees_ += round.decode_left == 0 ? 1 : 0;
   if (one.left <= 0) {
     one.phase = One::kGone;
     rate_ += 256 / (now_ + Hop() * (one.drafter ? 2 : 1) - one.begun);
-    ended_plainly_ = mode_ == ServiceMode::kAuto ? round.decode_left > 0 : ended_plainly_;
+    ended_plainly_ = mode_ == ServiceMode::kAuto ? 2 * one.plain_tokens > 256 : ended_plainly_;
   } else if (round.decode_left == 0 || (mode_ == ServiceMode::kAuto && next > 0)) {
     one.late = one.late || round.decode_left > 0;
     Tell(one, next);

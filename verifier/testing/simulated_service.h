@@ -56,6 +56,7 @@ class SimulatedService {
     Sequence sequence;
     Phase phase = kComing;
     int left = 0;
+    int plain_tokens = 0;
     double begun = 0;
     bool drafter = false;  // between the client and the verifier
     bool late = false;     // it lacks features
@@ -97,7 +98,7 @@ class SimulatedService {
   double now_ = 0;
   double rate_ = 0;
   int64_t trees_ = 0;
-  bool ended_plainly_ = false;  // the last request with AUTO
+  bool ended_plainly_ = false;  // most of the last request with AUTO
   Owner last_ = kVerifiers;     // that computed on the GPU
   bool busy_ = false;
   std::vector<One*> in_step_;
