@@ -178,8 +178,8 @@ absl::Status Serve(const Config& config, TerminationSignal& signal) {
   }
   Loaded loaded;
   VerifierServiceImpl service(config.stall_limit, [&health](const absl::Status& status) {
-    std::fprintf(stderr, "verifier: %s%s\n", status.ok() ? "serving" : "not serving: ",
-                 std::string(status.message()).c_str());
+    std::fprintf(stderr, "verifier: %s%s\n",
+                 status.ok() ? "serving" : "not serving: ", std::string(status.message()).c_str());
     health.Set(status.ok());
   });
   grpc::Service* services[] = {&service};
