@@ -233,10 +233,11 @@ double BudgetPolicy::OwnRate(const BudgetLoad& load, int nodes) const {
 // What the time since the last decision lost, if it was a trial's or one in trees. The first step of
 // sequences that come where none was begins with their prompts, which says nothing.
 void BudgetPolicy::Account(double now) {
-  const double seconds = now - std::exchange(decided_, now);
+  const double passed = now - std::exchange(decided_, now);
+  const double seconds = passed - std::exchange(excused_, 0);
   const double tokens = std::exchange(tokens_, 0) + std::exchange(seen_plain_, 0);
   TrialPace& pace = pace_[Group(load_.sequences)];
-  pace.Pass(seconds);
+  pace.Pass(passed);
   if (left_) {
     return;
   }

@@ -41,6 +41,8 @@ class BudgetPolicy {
 
   void SeeTree(const TreeSeen& tree);
   void SeePlain() { ++seen_plain_; }
+  // Time until the next decision that would have passed whatever they do, such as others' prompts.
+  void Excuse(double seconds) { excused_ += seconds; }
 
   // After a step with any of the sequences in it: nodes of their next trees. `now` in seconds, never falling;
   // it stands still while there are no such sequences, else trials would be too large a part of what they do.
@@ -116,6 +118,7 @@ class BudgetPolicy {
   Trial trial_;
   std::array<TrialPace, kGroups> pace_;  // by how many sequences there are
   BudgetLoad load_;                      // of the last decision
+  double excused_ = 0;                   // seconds since then
   double decided_ = 0;                   // when
   bool left_ = true;                     // all were gone since then
   double tokens_ = 0;                    // of trees since then, as expected

@@ -147,6 +147,13 @@ void SequenceBudgets::SeeStep(int rows, int trees, Clock::time_point begin, Cloc
   costs_.Observe(rows, trees, Seconds(end - begin));
 }
 
+void SequenceBudgets::Excuse(int rows, int trees, Clock::time_point begin, Clock::time_point end) {
+  const double expected = trees == 0 ? 0 : costs_.Seconds(rows, trees);
+  for (Kind& kind : kinds_) {
+    kind.policy.Excuse(kind.here ? std::max(0.0, Seconds(end - begin) - expected) : 0);
+  }
+}
+
 int SequenceBudgets::Next(Sequence& sequence) const {
   const int most = sequence.args.tree_nodes;
   const Kind& kind = kinds_[KindOf(sequence)];

@@ -35,11 +35,14 @@ void VerifierImpl::NoteStepCost() {
   for (const StepTree& tree : step_trees_) {
     rows += static_cast<int>(tree.token.size());
   }
+  const auto trees = static_cast<int>(trees_.size());
   if (!chunks_.empty()) {
     budgets_.SeePrompt(now);
   }
-  if (chunks_.empty() && step_status_.ok() && !runner_->shadowed()) {
-    budgets_.SeeStep(rows, static_cast<int>(trees_.size()), step_begin_, now);
+  if (!chunks_.empty() || runner_->shadowed()) {
+    budgets_.Excuse(rows, trees, step_begin_, now);
+  } else if (step_status_.ok()) {
+    budgets_.SeeStep(rows, trees, step_begin_, now);
   }
 }
 

@@ -145,6 +145,7 @@ void SimulatedService::EndStep(double begin, int rows) {
     budgets_.SeeStep(rows, trees, At(begin), At(now_));
   } else {
     budgets_.SeePrompt(At(now_));
+    budgets_.Excuse(rows, trees, At(begin), At(now_));
   }
   for (One* one : prompts_) {
     one->phase = One::kDrafting;
