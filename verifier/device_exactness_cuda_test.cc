@@ -89,7 +89,31 @@ TEST_P(DeviceExactnessTest, EveryNodeIsARootOnlyStepAfterItsAncestorsAndARowOfAn
   CheckEveryNode(*model, past_splits ? Small(2300, 300) : Small(300, 130), *device_, DType::kBF16);
 }
 
+TEST_P(DeviceExactnessTest, LargeStepsGiveEverySequenceTheTextItHasAlone) {
+  CheckLargeSteps(MakeSubject({.temperature = 1, .seed = 21}, DType::kBF16), Small(20, 4));
+}
+
 // The golden models are too small for the tensor cores.
+TEST(DevicePairTest, LargeStepsGiveEverySequenceTheTextItHasAlone) {
+  const auto device = OpenCudaDevice({});
+  if (!device.ok()) {
+    GTEST_SKIP() << "skipped: " << device.status().message();
+  }
+  ModelOptions model;
+  model.max_rows = 2;
+  model.max_logits_rows = 1;
+  model.max_context = 16;
+  const int vocabulary = static_cast<int>(LoadShippedTarget(model, **device)->config().vocab_size);
+  for (const float temperature : Small(std::vector{0.0f, 1.0f}, std::vector{1.0f})) {
+    CheckLargeSteps({.make_model = LoadShippedTarget,
+                     .vocabulary = vocabulary,
+                     .sampling = {.temperature = temperature, .seed = 22},
+                     .open_device = [](ThreadPool&) { return *OpenCudaDevice({}); },
+                     .kv_type = DType::kBF16},
+                    Small(20, 4));
+  }
+}
+
 TEST(DevicePairTest, EveryNodeIsARootOnlyStepAfterItsAncestorsAndARowOfAnyChunk) {
   const auto device = OpenCudaDevice({});
   if (!device.ok()) {

@@ -56,6 +56,21 @@ TEST_F(SelfTestTest, ItRunsEveryRowCountAloneAndMixed) {
   }
 }
 
+TEST_F(SelfTestTest, TheLargestStepsOfPromptsAndOfTreesRunTooWhereASequenceIsShorter) {
+  std::vector<std::pair<int, int>> steps;  // rows, those with logits
+  ASSERT_TRUE(Run(
+                  [&](StepBatch& batch, KvPlanes&) {
+                    steps.emplace_back(batch.rows, batch.logits_row.size());
+                    return absl::OkStatus();
+                  },
+                  nullptr,
+                  {.max_rows = 1500, .max_logits_rows = 700, .max_sequences = 2, .max_pages_per_sequence = 6},
+                  350)
+                  .ok());
+  EXPECT_THAT(steps, testing::IsSupersetOf(
+                         {std::pair(512, 1), std::pair(1500, 1), std::pair(65, 65), std::pair(700, 700)}));
+}
+
 TEST_F(SelfTestTest, SmallCapacitiesTestWhatTheyCan) {
   EXPECT_TRUE(Run(nullptr, nullptr,
                   {.max_rows = 9, .max_logits_rows = 1, .max_sequences = 1, .max_pages_per_sequence = 1}, 20)
@@ -74,6 +89,17 @@ TEST_F(SelfTestTest, ALogitBitThatDependsOnTheRowCountIsFound) {
                       }
                     }),
                 "logits of position 130 changed in a step of 65 rows");
+}
+
+TEST_F(SelfTestTest, ALogitBitThatDependsOnTheRowsWithLogitsIsFound) {
+  ExpectFailure(Run(nullptr,
+                    [](const StepBatch&, KvPlanes&, const ForwardResult& result) {
+                      for (int64_t row = 0; result.logits.rows == 64 && row < 64; ++row) {
+                        auto* logits = const_cast<float*>(result.logits.row(row));
+                        logits[3] = std::nextafter(logits[3], 100.0f);
+                      }
+                    }),
+                "logits of position 130 changed in a step of trees of 64 rows");
 }
 
 TEST_F(SelfTestTest, AKvBitThatDependsOnTheChunkIsFound) {

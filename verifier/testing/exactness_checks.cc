@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <random>
 #include <thread>
@@ -190,6 +191,62 @@ void CheckTextIsTheSame(const Subject& subject, int tokens) {
     owner.join();
   }
   EXPECT_EQ(verifier->free_pages(), verifier->total_pages());
+}
+
+void CheckLargeSteps(const Subject& subject, int tokens) {
+  const int sequences = Small(32, 4), nodes = Small(64, 17);
+  TestVerifierOptions options = OptionsFor(subject, 512);
+  options.verifier.pages = 8 * sequences;
+  options.verifier.max_tree_nodes = nodes;
+  options.verifier.max_sequences = sequences;
+  options.verifier.max_queue = sequences;
+  options.verifier.max_rows = sequences * (nodes + 1);
+  options.verifier.max_logits_rows = options.verifier.max_rows;
+  options.verifier.prefill_chunk = options.verifier.max_rows;
+  options.verifier.run_self_test = true;
+  size_t most_of_trees = 0, most_with_prompts = 0;
+  options.verifier.before_step = [&](std::span<const StepTree> trees, std::span<const StepChunk> chunks,
+                                     const KvPlanes&, Device&) {
+    size_t rows = 0;
+    for (const StepTree& tree : trees) {
+      rows += tree.token.size();
+    }
+    for (const StepChunk& chunk : chunks) {
+      rows += chunk.tokens.size();
+    }
+    size_t& most = chunks.empty() ? most_of_trees : most_with_prompts;
+    most = std::max(most, rows);
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));  // until all owners have answered
+  };
+  TestVerifier verifier(std::move(options));
+  std::vector<OpenArgs> args;
+  std::vector<Decoded> plain(sequences), trees(sequences);
+  for (int i = 0; i < sequences; ++i) {
+    const int prompt = 61 + 37 * i % 200;
+    args.push_back(
+        OpenFor(subject, RandomTokens(prompt, subject.vocabulary, std::random_device{}()), tokens));
+    args[i].key.request_id += std::to_string(i);
+    args[i].tree_nodes = nodes;
+    plain[i] = DecodePlain(*verifier, args[i]);
+    ASSERT_EQ(plain[i].tokens.size(), static_cast<size_t>(tokens)) << plain[i].closed;
+  }
+  std::vector<std::thread> owners;
+  for (int i = 0; i < sequences; ++i) {
+    owners.emplace_back([&, i] {
+      trees[i] =
+          DecodeTrees(*verifier, args[i],
+                      ReplayDrafter(Joined(args[i].prompt, plain[i].tokens), subject.vocabulary, nodes, i));
+    });
+  }
+  for (std::thread& owner : owners) {
+    owner.join();
+  }
+  verifier.Destroy();
+  for (int i = 0; i < sequences; ++i) {
+    ExpectSameText(plain[i], trees[i], "sequence " + std::to_string(i));
+  }
+  EXPECT_GT(most_of_trees, static_cast<size_t>(Small(1024, 0)));
+  EXPECT_GT(most_with_prompts, static_cast<size_t>(Small(1024, 0)));
 }
 
 }  // namespace arborist::verifier

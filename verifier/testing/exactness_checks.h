@@ -48,4 +48,8 @@ void CheckKvBytes(const Subject& subject);
 // log-probabilities. `tokens` of each.
 void CheckTextIsTheSame(const Subject& subject, int tokens);
 
+// The largest steps that a verifier on a GPU takes: 32 sequences with trees of 64 nodes, and their prompts in
+// chunks beside them. Text and log-probabilities are those of each sequence alone; the self-test passes.
+void CheckLargeSteps(const Subject& subject, int tokens);
+
 }  // namespace arborist::verifier
