@@ -22,7 +22,8 @@ absl::StatusOr<std::unique_ptr<DraftRound>> DraftRound::Create(const DraftRoundO
   std::unique_ptr<DraftRound> round(new DraftRound(options, model, kernels));
   RETURN_IF_ERROR(round->Allocate());
   if (model.device().kind() == DeviceKind::kCuda) {
-    RETURN_IF_ERROR(round->Record());
+    RETURN_IF_ERROR(model.device().Measure([&] { return round->Record(); },
+                                           absl::StrCat(round->sizes_.size(), " recorded rounds")));
   }
   return round;
 }

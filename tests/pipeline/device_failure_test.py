@@ -147,6 +147,7 @@ def run_on_a_gpu(report):
     counts = {"passed": 0, "failed": [], "skipped": 0}
     with concurrent.futures.ThreadPoolExecutor(CLUSTERS_AT_ONCE) as pool:
         for case, result in zip(cases, pool.map(lambda case: case.run(unittest.TestResult()), cases)):
+            print(f"{case.id()}: {'passed' if result.wasSuccessful() else 'failed'}, {len(result.skipped)} skipped", flush=True)
             for _, why in result.errors + result.failures:
                 counts["failed"].append(case.id())
                 print(f"FAILED {case.id()}: {why[-2000:]}", flush=True)
