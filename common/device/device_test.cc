@@ -91,6 +91,31 @@ TEST(CudaDeviceTest, RecordedWorkRunsAgainWithNewInput) {
   }
 }
 
+TEST(CudaDeviceTest, ARecordingThatFailsIsAnErrorAndTheNextOneWorks) {
+  const auto device = OpenCudaDevice({});
+  if (!device.ok()) {
+    GTEST_SKIP() << "skipped: no CUDA device";
+  }
+  const auto host = (*device)->AllocateHost(64, "host");
+  const auto memory = (*device)->Allocate(64, "device");
+  ASSERT_TRUE(host.ok() && memory.ok());
+  bool fails = true;
+  const auto record = [&] {
+    return (*device)->Record(
+        [&]() -> absl::Status {
+          const absl::Status status = (*device)->Copy(memory->data(), host->data(), 64);
+          return fails ? absl::InternalError("injected") : status;
+        },
+        "a copy");
+  };
+  EXPECT_EQ(record().status(), absl::InternalError("injected"));
+  fails = false;
+  const auto work = record();
+  ASSERT_TRUE(work.ok()) << work.status().ToString();
+  EXPECT_TRUE((*work)->Start().ok());
+  EXPECT_TRUE((*device)->Synchronize().ok());
+}
+
 TEST(CudaDeviceTest, RecordedCopiesOfEverySizeMoveTheirBytesAndNoOthers) {
   const auto device = OpenCudaDevice({});
   if (!device.ok()) {
