@@ -168,7 +168,13 @@ TEST_F(LinearCudaTest, RowsOfATallWeightHaveTheSameBitsAmongAnyNumberOfRows) {
   }
 }
 
-constexpr std::pair<int, int> kTiles[] = {{64, 8}, {64, 16}, {64, 24}, {64, 40}, {128, 40}, {128, 64}};
+struct Tile {
+  int rows;
+  int tokens;
+  bool two_an_sm = true;
+  bool operator==(const Tile&) const = default;
+};
+constexpr Tile kTiles[] = {{64, 8}, {64, 16}, {64, 24}, {64, 40}, {64, 40, false}, {128, 40}, {128, 64}};
 
 TEST_F(LinearCudaTest, TheTileIsNoPartOfTheBitsAndTheRanksAreTheShapes) {
   SCOPED_TRACE(random_.seed());
@@ -181,20 +187,20 @@ TEST_F(LinearCudaTest, TheTileIsNoPartOfTheBitsAndTheRanksAreTheShapes) {
     const std::vector<float> want = Oracle(x, weight.view(), shape.rows);
     for (const int ranks : Thinned({1, 2, 4, 8}, 2)) {
       std::vector<float> first;
-      for (const auto& [rows, tokens] : kTiles) {
+      for (const auto& [rows, tokens, two_an_sm] : kTiles) {
         const DeviceArray<float> out(shape.rows * shape.outputs);
-        const absl::Status status =
-            cuda::DenseMma({.x = in.data(),
-                            .x_row_stride = shape.inputs,
-                            .x_head_stride = 0,
-                            .weight = OnDevice(weight.view(), stored),
-                            .out = out.data(),
-                            .out_row_stride = shape.outputs,
-                            .out_head_stride = 0,
-                            .tokens = shape.rows,
-                            .heads = 1,
-                            .outputs = shape.outputs},
-                           {.ranks = ranks, .rows = rows, .tokens = tokens}, stream().cuda_stream);
+        const absl::Status status = cuda::DenseMma(
+            {.x = in.data(),
+             .x_row_stride = shape.inputs,
+             .x_head_stride = 0,
+             .weight = OnDevice(weight.view(), stored),
+             .out = out.data(),
+             .out_row_stride = shape.outputs,
+             .out_head_stride = 0,
+             .tokens = shape.rows,
+             .heads = 1,
+             .outputs = shape.outputs},
+            {.ranks = ranks, .rows = rows, .tokens = tokens, .two_an_sm = two_an_sm}, stream().cuda_stream);
         if (!status.ok() && ranks > 1) {
           break;  // a device without clusters
         }
@@ -215,7 +221,7 @@ TEST_F(LinearCudaTest, TheTileIsNoPartOfTheBitsAndTheRanksAreTheShapes) {
         for (const int64_t count : kRowCounts) {
           const cuda::DensePlan plan = cuda::PlanDense(1, outputs, inputs, count, clusters);
           EXPECT_EQ(plan.ranks, ranks);
-          EXPECT_NE(std::find(std::begin(kTiles), std::end(kTiles), std::pair(plan.rows, plan.tokens)),
+          EXPECT_NE(std::find(std::begin(kTiles), std::end(kTiles), Tile{plan.rows, plan.tokens}),
                     std::end(kTiles))
               << plan.rows << " x " << plan.tokens;
         }

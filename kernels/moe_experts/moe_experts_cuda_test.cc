@@ -248,6 +248,31 @@ TEST_F(MoeExpertsCudaTest, ARowHasTheSameBitsAloneAndInAnyBatchOfOneTo600Rows) {
   }
 }
 
+// The kernels of up to eight rows, with as many outputs as give every multiprocessor a block: up to 32
+// choices one warp sorts, more all of a block's.
+TEST_F(MoeExpertsCudaTest, FewRowsWithFewAndManyChoicesAreRowsOfALargerBatchWhateverIsLive) {
+  Random random;
+  SCOPED_TRACE(random.seed());
+  const Shape shape{2176, 16, 16, 40, 8};
+  const Weights weights(random, DType::kBF16, shape);
+  constexpr int64_t kMost = 24;
+  const Rows rows = RandomRows(random, shape, kMost, shape.experts);
+  const std::vector<float> all = OnCuda(weights, rows);
+  EXPECT_TRUE(Close(all, Oracle(weights, rows), Tolerance(DType::kBF16)));
+  for (int64_t count = 1; count <= 9; ++count) {
+    const int64_t first = random.Uniform(0, kMost - count);
+    std::vector<float> want(all.begin() + first * shape.hidden, all.begin() + (first + count) * shape.hidden);
+    Rows some = rows.Slice(first, count, shape.hidden);
+    EXPECT_TRUE(SameBits(OnCuda(weights, some), want)) << count << " rows from " << first;
+    for (int64_t live = count; live >= 0; --live) {
+      std::fill(some.expert.begin() + live * shape.top_k, some.expert.end(), 1 << 30);
+      std::fill(want.begin() + live * shape.hidden, want.end(), 0.0f);
+      EXPECT_TRUE(SameBits(OnCuda(weights, some, {.live = static_cast<int32_t>(live)}), want))
+          << live << " live of " << count << " rows from " << first;
+    }
+  }
+}
+
 TEST_F(MoeExpertsCudaTest, NeighboursOnTheSameExpertChangeNothingNorDoNansAmongThem) {
   Random random;
   SCOPED_TRACE(random.seed());

@@ -120,7 +120,6 @@ __device__ __noinline__ int32_t CandidatesCarefully(const LogitsRow<Element>& lo
     buffer.count = 0;
   }
   __syncthreads();
-  int32_t held = 0;
   for (int32_t first = 0; first < maxima.count; first += kAtOnce) {
     const int32_t index = first + static_cast<int32_t>(threadIdx.x) / kStepsOfMaximum;
     if (index < maxima.count && maxima.half[index] >= HalfOf(least)) {
@@ -128,14 +127,13 @@ __device__ __noinline__ int32_t CandidatesCarefully(const LogitsRow<Element>& lo
           .Append(work, least, buffer);
     }
     __syncthreads();
-    held = buffer.count;
-    __syncthreads();
+    const int32_t held = buffer.count;
+    __syncthreads();  // the next tiles' ids are counted on
     if (held > kBufferKept) {
       least = Reduce(buffer, held, k, RowWork::kBits);
-      held = buffer.count;
     }
   }
-  return held;
+  return buffer.count;
 }
 
 // Brings the row's k best into the buffer, and perhaps some more; returns how many. All threads call it.

@@ -274,11 +274,16 @@ __global__ void __launch_bounds__(kThreads, 2) FinishRows(Launch launch) {
   }
 }
 
+constexpr int MaximaBytes(int32_t tiles) { return tiles * kTileMaxima * 2; }
+
 absl::Status LaunchOne(const char* name, void (*kernel)(Launch), unsigned blocks, const Launch& launch,
                        cudaStream_t stream) {
-  const int shared_bytes = launch.parts == 1 ? launch.tiles * kTileMaxima * 2 : 0;
-  RETURN_IF_ERROR(CudaStatus(
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes), name));
+  const int shared_bytes = launch.parts == 1 ? MaximaBytes(launch.tiles) : 0;
+  constexpr auto kMostTiles = static_cast<int32_t>(kMaxRounds * kTopKRound / kTopKTile);
+  RETURN_IF_ERROR(  // of the current device; ranks have one each
+      CudaStatus(
+          cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, MaximaBytes(kMostTiles)),
+          name));
   return LaunchOverlapped(name, kernel,
                           {.grid = dim3(blocks, static_cast<unsigned>(launch.parts)),
                            .block = dim3(kThreads),

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <vector>
 
 #include "kernels/testing/cuda_test.h"
@@ -212,35 +213,39 @@ TEST_F(TopKLogProbCudaTest, ARowIsTheSameBitsAloneAndAmongManyOthers) {
 }
 
 // With so many rows one block reads and finishes a row. All but three rows are padding.
-TEST_F(TopKLogProbCudaTest, ARowOfEveryKindIsTheSameBitsWhenOneBlockGoesThroughAllOfIt) {
+class TopKOfOneBlockCudaTest : public TopKLogProbCudaTest {
+ protected:
+  void ExpectTheBitsOfARowAlone(int64_t rows, int64_t vocabulary, const std::vector<int>& kinds);
+};
+
+void TopKOfOneBlockCudaTest::ExpectTheBitsOfARowAlone(int64_t rows, int64_t vocabulary,
+                                                      const std::vector<int>& kinds) {
   Random random;
   SCOPED_TRACE(random.seed());
-  constexpr int64_t kVocabulary = 163840;
-  const int64_t rows = Small(1024, 8);
   constexpr int64_t kK = 64;
-  const DeviceArray<BFloat16> logits(rows * kVocabulary);
+  const DeviceArray<BFloat16> logits(rows * vocabulary);
   const DeviceArray<TokenId> token(rows * kK);
   const DeviceArray<float> log_prob(rows * kK);
-  const DeviceArray<std::byte> scratch(static_cast<int64_t>(TopKLogProbCudaScratchBytes(rows, kVocabulary)));
-  for (int kind = 0; kind < kKinds; kind += Small<int>(1, kKinds)) {
+  const DeviceArray<std::byte> scratch(static_cast<int64_t>(TopKLogProbCudaScratchBytes(rows, vocabulary)));
+  for (const int kind : kinds) {
     for (const float temperature : {0.0f, 0.8f}) {
       SCOPED_TRACE(::testing::Message() << "kind " << kind << " T " << temperature);
-      Batch one = RandomBatch(random, 1, 1, kVocabulary, DType::kBF16, kind, temperature, kK);
-      one.stride = kVocabulary;
-      one.logits.resize(kVocabulary);
+      Batch one = RandomBatch(random, 1, 1, vocabulary, DType::kBF16, kind, temperature, kK);
+      one.stride = vocabulary;
+      one.logits.resize(vocabulary);
       const Candidates alone = OnDevice(one);
-      std::vector<BFloat16> stored(kVocabulary);
+      std::vector<BFloat16> stored(vocabulary);
       std::transform(one.logits.begin(), one.logits.end(), stored.begin(), ToBFloat16);
       std::vector<TopKParams> params(rows);
       for (const int64_t row : {int64_t{0}, rows / 2, rows - 1}) {
         params[row] = one.params[0];
-        ASSERT_EQ(cudaMemcpy(logits.data() + row * kVocabulary, stored.data(), kVocabulary * sizeof(BFloat16),
+        ASSERT_EQ(cudaMemcpy(logits.data() + row * vocabulary, stored.data(), vocabulary * sizeof(BFloat16),
                              cudaMemcpyHostToDevice),
                   cudaSuccess);
       }
       const DeviceArray<TopKParams> on_device(params);
       const absl::Status status =
-          cuda::TopKLogProb({.logits = {logits.data(), DType::kBF16, rows, kVocabulary, kVocabulary},
+          cuda::TopKLogProb({.logits = {logits.data(), DType::kBF16, rows, vocabulary, vocabulary},
                              .params = on_device.const_view(),
                              .token = token.view(rows, kK),
                              .log_prob = log_prob.view(rows, kK),
@@ -257,6 +262,56 @@ TEST_F(TopKLogProbCudaTest, ARowOfEveryKindIsTheSameBitsWhenOneBlockGoesThroughA
         }
       }
     }
+  }
+}
+
+TEST_F(TopKOfOneBlockCudaTest, ARowOfEveryKindIsTheSameBitsWhenOneBlockGoesThroughAllOfIt) {
+  std::vector<int> kinds(Small<int>(kKinds, 1));
+  std::iota(kinds.begin(), kinds.end(), 0);
+  ExpectTheBitsOfARowAlone(Small(1024, 8), 163840, kinds);
+}
+
+constexpr int64_t kMostIds = int64_t{1} << 19;
+
+TEST_F(TopKOfOneBlockCudaTest, TheLargestVocabularyIsTheHostsIdsAndARowIsTheSameBitsInOneBlock) {
+  Random random;
+  SCOPED_TRACE(random.seed());
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    ExpectTheHosts(RandomBatch(random, 3, 1, kMostIds, dtype, kNormal, 0.7f, 64));
+  }
+  ExpectTheBitsOfARowAlone(Small(1024, 8), kMostIds, {kNormal, kTies});
+}
+
+TEST_F(TopKLogProbCudaTest, AVocabularyBeyondTheLargestIsRefused) {
+  const DeviceArray<TopKParams> params(std::vector<TopKParams>(1));
+  const DeviceArray<TokenId> token(1);
+  const DeviceArray<float> log_prob(1);
+  const DeviceArray<std::byte> scratch(1);
+  constexpr int64_t kIds = kMostIds + 1;
+  EXPECT_EQ(cuda::TopKLogProb({.logits = {scratch.data(), DType::kBF16, 1, kIds, kIds},
+                               .params = params.const_view(),
+                               .token = token.view(1, 1),
+                               .log_prob = log_prob.view(1, 1),
+                               .scratch = scratch.view()},
+                              stream())
+                .message(),
+            "logits.columns=524289, expected at most 524288 on CUDA");
+}
+
+// Rows of one part each, more than blocks are launched to finish them.
+TEST_F(TopKLogProbCudaTest, BlocksFinishManyShortRowsOneAfterAnother) {
+  Random random;
+  SCOPED_TRACE(random.seed());
+  for (const int kind : Thinned({kNormal, kTies, kEqual}, 2)) {
+    const Batch batch = RandomBatch(random, Small(600, 300), 1, 8192, DType::kBF16, kind, 0.8f, 64);
+    Batch noisy = batch;
+    for (TopKParams& params : noisy.params) {
+      params.temperature = 0.8f;
+      params.depths = 1;
+      params.k = std::max(params.k, 1);
+    }
+    ExpectTheHosts(batch);
+    ExpectTheHosts(noisy);
   }
 }
 
