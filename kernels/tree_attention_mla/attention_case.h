@@ -103,12 +103,18 @@ class AttentionCase {
   // The same cache and rows through a table of slots instead of pages.
   void UseSlotTable() { page_rows_ = 1; }
 
+  // A page table with room for more than is there, as recorded calls have.
+  void WidenTable(int64_t sequences, int64_t pages) {
+    least_sequences_ = sequences;
+    least_pages_ = pages;
+  }
+
   int64_t rows() const { return static_cast<int64_t>(sequence_.size()); }
   const AttentionShape& shape() const { return shape_; }
 
   // Valid until something is added.
   TreeAttentionMlaArgs Args(std::vector<float>& out, std::vector<std::byte>& scratch, int threads) {
-    size_t pages = 1;
+    auto pages = static_cast<size_t>(least_pages_);
     for (const auto& table : tables_) {
       pages = std::max(pages, table.size());
     }
@@ -123,6 +129,8 @@ class AttentionCase {
       page_table_.resize(page_table_.size() + (pages - table.size()) * entries, -1);
     }
     const auto columns = static_cast<int64_t>(pages) * entries;
+    const int64_t sequences = std::max(least_sequences_, static_cast<int64_t>(tables_.size()));
+    page_table_.resize(sequences * columns, -1);
     out.assign(rows() * shape_.heads * shape_.latent, __builtin_nanf(""));
     scratch.assign(TreeAttentionMlaScratchBytes(shape_.latent, threads), std::byte{0xFF});
     return {.query = {query_.data(), rows(), shape_.heads, shape_.width()},
@@ -132,7 +140,7 @@ class AttentionCase {
             .rope = shape_.rope,
             .scale = 0.3f,
             .sequence = {sequence_.data(), rows()},
-            .page_table = {page_table_.data(), static_cast<int64_t>(tables_.size()), columns, columns},
+            .page_table = {page_table_.data(), sequences, columns, columns},
             .page_rows = page_rows_,
             .prefix_blocks = {prefix_blocks_.data(), rows()},
             .tail_slot = {tail_slot_.data(), rows(), kMaxTailKeys, kMaxTailKeys},
@@ -154,6 +162,8 @@ class AttentionCase {
 
   AttentionShape shape_;
   int64_t pages_;
+  int64_t least_sequences_ = 0;
+  int64_t least_pages_ = 1;
   int32_t page_rows_ = kPageRows;
   Random random_;
   std::vector<float> cache_;

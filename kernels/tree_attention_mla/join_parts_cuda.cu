@@ -10,6 +10,32 @@ constexpr int kColumns = 128;  // of a warp, four a lane
 constexpr int kLanes = 8;      // partial results in flight
 constexpr int kWarps = 8;
 
+// m of all parts, in all threads of the warp.
+__device__ float LargestOfParts(const float2* max_sum, int parts, int thread) {
+  float m = -INFINITY;
+  for (int i = thread; i < parts; i += 32) {
+    m = fmaxf(m, max_sum[i].x);
+  }
+  for (int offset = 16; offset > 0; offset /= 2) {
+    m = fmaxf(m, __shfl_xor_sync(0xffffffffu, m, offset));
+  }
+  return m;
+}
+
+// Four columns of a query's result.
+__device__ void Write(const AttentionProblem& p, int64_t query, int column, const float4& acc, float sum,
+                      int parts) {
+  const float all[4] = {acc.x, acc.y, acc.z, acc.w};
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const int32_t at = PartColumn(p.packed, column, i);
+    if (at < p.latent) {
+      // + 0: a zero has no sign, whatever masked keys of neighbours added to it.
+      p.out[query * p.latent + at] = parts == 0 ? 0.0f : all[i] / sum + 0.0f;
+    }
+  }
+}
+
 // A warp joins kColumns columns of one query: m is the largest of all parts; part i is added to lane i % 8 in
 // ascending order, the lanes are added in ascending order.
 __global__ void JoinParts(AttentionProblem p) {
@@ -26,13 +52,7 @@ __global__ void JoinParts(AttentionProblem p) {
   const auto row = static_cast<int32_t>(query / p.heads);
   const int parts = p.TailCount(row) == 0 ? 0 : Splits(p.Blocks(row)) + 1;
   const auto* max_sum = reinterpret_cast<const float2*>(p.max_sum) + p.Part(query, 0);
-  float m = -INFINITY;
-  for (int i = lane; i < parts; i += 32) {
-    m = fmaxf(m, max_sum[i].x);
-  }
-  for (int offset = 16; offset > 0; offset /= 2) {
-    m = fmaxf(m, __shfl_xor_sync(0xffffffffu, m, offset));
-  }
+  const float m = LargestOfParts(max_sum, parts, lane);
   float4 acc[kLanes] = {};
   float sum[kLanes] = {};
   const bool inside = column < p.acc_stride;
@@ -69,18 +89,60 @@ __global__ void JoinParts(AttentionProblem p) {
     acc[0].z += acc[i].z;
     acc[0].w += acc[i].w;
   }
-  const float all[4] = {acc[0].x, acc[0].y, acc[0].z, acc[0].w};
-  for (int i = 0; i < 4; ++i) {
-    const int32_t at = PartColumn(p.packed, column, i);
-    if (at < p.latent) {
-      // + 0: a zero has no sign, whatever masked keys of neighbours added to it.
-      p.out[query * p.latent + at] = parts == 0 ? 0.0f : all[i] / sum[0] + 0.0f;
-    }
-  }
+  Write(p, query, column, acc[0], sum[0], parts);
 }
 
-// The same for many queries: a warp joins a whole one, of at most 32 parts, lane after lane, so that it needs
-// the registers of one lane only.
+// The parts in the order in which they are added: lane 0 has parts 0, 8, 16 ..., then comes lane 1.
+class PartOrder {
+ public:
+  __device__ explicit PartOrder(int parts) : parts_(parts) {}
+  __device__ int Take() {
+    const int taken = part_;
+    part_ += kLanes;
+    part_ = part_ >= parts_ && first_ < kLanes - 1 ? ++first_ : part_;
+    return taken;
+  }
+  __device__ bool EndsLane(int part) const { return part + kLanes >= parts_; }
+
+ private:
+  int parts_;
+  int part_ = 0;
+  int first_ = 0;
+};
+
+// Some columns of a lane, four in a row each, and its sum of p.
+template <int kFours>
+struct LaneSum {
+  float4 acc[kFours] = {};
+  float p = 0;
+
+  __device__ void Add(const float4 (&value)[kFours], float sum, float weight) {
+    p = fmaf(sum, weight, p);
+#pragma unroll
+    for (int j = 0; j < kFours; ++j) {
+      acc[j].x = fmaf(value[j].x, weight, acc[j].x);
+      acc[j].y = fmaf(value[j].y, weight, acc[j].y);
+      acc[j].z = fmaf(value[j].z, weight, acc[j].z);
+      acc[j].w = fmaf(value[j].w, weight, acc[j].w);
+    }
+  }
+  // Takes what another has, and leaves it empty.
+  __device__ void Take(LaneSum& other) {
+    p += other.p;
+    other.p = 0;
+#pragma unroll
+    for (int j = 0; j < kFours; ++j) {
+      acc[j].x += other.acc[j].x;
+      acc[j].y += other.acc[j].y;
+      acc[j].z += other.acc[j].z;
+      acc[j].w += other.acc[j].w;
+      other.acc[j] = {0, 0, 0, 0};
+    }
+  }
+};
+
+// The same for many queries: a warp joins a whole one, lane after lane, so that it needs the registers of one
+// lane only.
 template <int latent>
 __global__ void __launch_bounds__(kWarps * 32, 3) JoinManyQueries(AttentionProblem p) {
   LetNextKernelStart();
@@ -96,40 +158,27 @@ __global__ void __launch_bounds__(kWarps * 32, 3) JoinManyQueries(AttentionProbl
   const int parts = p.TailCount(row) == 0 ? 0 : Splits(p.Blocks(row)) + 1;
   const auto* max_sum = reinterpret_cast<const float2*>(p.max_sum) + p.Part(query, 0);
   const float* source = p.acc + p.Part(query, 0) * p.acc_stride + thread * 4;
-  const float2 own = thread < parts ? max_sum[thread] : float2{-INFINITY, 0};
-  // Lane 0 has parts 0, 8, 16 ..., then comes lane 1.
-  int part = 0;
-  int first = 0;
-  const auto step = [&] {
-    part += kLanes;
-    part = part >= parts && first < kLanes - 1 ? ++first : part;
-  };
+  PartOrder order(parts);
   int index[kAtOnce];
+  float2 ms[kAtOnce];
   float4 value[kAtOnce][kFours];
   const auto load = [&] {
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
-      index[i] = part;
+      index[i] = order.Take();
+      const bool valid = index[i] < parts;
+      ms[i] = valid ? max_sum[index[i]] : float2{-INFINITY, 0};
 #pragma unroll
       for (int j = 0; j < kFours; ++j) {
-        value[i][j] =
-            part < parts
-                ? *reinterpret_cast<const float4*>(source + int64_t{part} * p.acc_stride + j * kColumns)
-                : float4{0, 0, 0, 0};
+        const float* from = source + int64_t{index[i]} * p.acc_stride + j * kColumns;
+        value[i][j] = valid ? *reinterpret_cast<const float4*>(from) : float4{0, 0, 0, 0};
       }
-      step();
     }
   };
   load();
-  float m = own.x;
-  for (int offset = 16; offset > 0; offset /= 2) {
-    m = fmaxf(m, __shfl_xor_sync(0xffffffffu, m, offset));
-  }
-  const float weight = exp2f(own.x - m);
-  float4 all[kFours] = {};
-  float4 of_lane[kFours] = {};
-  float sum = 0;
-  float sum_of_lane = 0;
+  const float m = LargestOfParts(max_sum, parts, thread);
+  LaneSum<kFours> all;
+  LaneSum<kFours> of_lane;
 #pragma unroll 1
   for (int done = 0; done < parts; done += kAtOnce) {
     if (done > 0) {
@@ -137,41 +186,17 @@ __global__ void __launch_bounds__(kWarps * 32, 3) JoinManyQueries(AttentionProbl
     }
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
-      const float w = __shfl_sync(0xffffffffu, weight, index[i]);
-      const float s = __shfl_sync(0xffffffffu, own.y, index[i]);
       if (index[i] < parts) {
-        sum_of_lane = fmaf(s, w, sum_of_lane);
-#pragma unroll
-        for (int j = 0; j < kFours; ++j) {
-          of_lane[j].x = fmaf(value[i][j].x, w, of_lane[j].x);
-          of_lane[j].y = fmaf(value[i][j].y, w, of_lane[j].y);
-          of_lane[j].z = fmaf(value[i][j].z, w, of_lane[j].z);
-          of_lane[j].w = fmaf(value[i][j].w, w, of_lane[j].w);
-        }
-        if (index[i] + kLanes >= parts) {
-          sum += sum_of_lane;
-          sum_of_lane = 0;
-#pragma unroll
-          for (int j = 0; j < kFours; ++j) {
-            all[j].x += of_lane[j].x;
-            all[j].y += of_lane[j].y;
-            all[j].z += of_lane[j].z;
-            all[j].w += of_lane[j].w;
-            of_lane[j] = {0, 0, 0, 0};
-          }
+        of_lane.Add(value[i], ms[i].y, exp2f(ms[i].x - m));
+        if (order.EndsLane(index[i])) {
+          all.Take(of_lane);
         }
       }
     }
   }
 #pragma unroll
   for (int j = 0; j < kFours; ++j) {
-    const float of[4] = {all[j].x, all[j].y, all[j].z, all[j].w};
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      // + 0: a zero has no sign, whatever masked keys of neighbours added to it.
-      p.out[int64_t{query} * latent + PartColumn(p.packed, j * kColumns + thread * 4, i)] =
-          parts == 0 ? 0.0f : of[i] / sum + 0.0f;
-    }
+    Write(p, query, j * kColumns + thread * 4, all.acc[j], all.p, parts);
   }
 }
 
@@ -180,7 +205,7 @@ __global__ void __launch_bounds__(kWarps * 32, 3) JoinManyQueries(AttentionProbl
 absl::Status LaunchJoinParts(const AttentionProblem& p, void* stream) {
   constexpr int64_t kManyQueries = 2048;
   const int64_t queries = int64_t{p.rows} * p.heads;
-  if (p.latent == 512 && p.parts <= 32 && queries >= kManyQueries) {
+  if (p.latent == 512 && queries >= kManyQueries) {
     return LaunchOverlapped(
         "tree_attention_mla join", JoinManyQueries<512>,
         {.grid = static_cast<unsigned>((queries + kWarps - 1) / kWarps), .block = kWarps * 32}, stream, p);

@@ -4,6 +4,7 @@
 #include "common/device/cuda_status.h"
 #include "kernels/kernel_overlap/kernel_overlap.cuh"
 #include "kernels/tree_attention_mla/row_attention.cuh"
+#include "kernels/tree_attention_mla/row_indices.cuh"
 
 namespace arborist::kernels::cuda {
 
@@ -11,10 +12,11 @@ namespace arborist::kernels::cuda {
 template <int latent, int rope>
 __global__ void __launch_bounds__(kRowThreads, 2) RowAttentionJoined(const AttentionProblem p) {
   LetNextKernelStart();
-  WaitForKernelBefore();
   extern __shared__ __align__(128) unsigned char memory[];
   const int32_t pieces = p.heads / kRowQueries;
   const auto index = static_cast<int32_t>(blockIdx.x) / p.parts;
+  AskForIndices(p, index / pieces);
+  WaitForKernelBefore();
   RowPart<latent, rope>(p, index / pieces, index % pieces * kRowQueries,
                         static_cast<int32_t>(blockIdx.x) % p.parts, memory)
       .RunJoined();
@@ -24,10 +26,11 @@ __global__ void __launch_bounds__(kRowThreads, 2) RowAttentionJoined(const Atten
 template <int latent, int rope>
 __global__ void __launch_bounds__(kRowThreads, 2) RowAttention(const AttentionProblem p) {
   LetNextKernelStart();
-  WaitForKernelBefore();
   extern __shared__ __align__(128) unsigned char memory[];
   const int32_t pieces = p.heads / kRowQueries;
   const auto index = static_cast<int32_t>(blockIdx.x);
+  AskForIndices(p, index / pieces);
+  WaitForKernelBefore();
   RowPart<latent, rope>(p, index / pieces, index % pieces * kRowQueries, static_cast<int32_t>(blockIdx.y),
                         memory)
       .Run();

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
-#include "common/base/math.h"
 #include "common/base/status_macros.h"
 #include "common/device/cuda_status.h"
 #include "kernels/kernel_overlap/kernel_overlap.cuh"
+#include "kernels/tree_attention_mla/division.h"
 #include "kernels/tree_attention_mla/tensor_attention.cuh"
 
 namespace arborist::kernels::cuda {
@@ -73,32 +73,6 @@ absl::Status Launch(AttentionProblem p, int processors, cudaStream_t stream) {
   return LaunchJoinParts(p, stream);
 }
 
-// Queries of a tile. Where all items of small tiles run at once, those, for their steps are shortest; else
-// tiles that leave few columns of an average sequence empty. No bit depends on it.
-int TileQueries(const AttentionProblem& p, int processors) {
-  const int64_t sequences = std::clamp(p.sequences, 1, p.rows);
-  const int64_t queries = CeilDiv(int64_t{p.rows} * p.heads, sequences);
-  const int64_t small_items = CeilDiv(queries, kFewQueries) * sequences * (p.parts - 1) +
-                              int64_t{p.rows} * CeilDiv(p.heads, kFewQueries);
-  if (small_items <= processors) {
-    return kFewQueries;
-  }
-  constexpr int kManySequences = 8;  // from here on equal costs mean the smaller
-  int best = 64;
-  int64_t least = INT64_MAX;
-  for (const int tile : {64, 48, 32, 16}) {
-    // A tile's cost has a part that does not depend on its queries: some 24 queries' worth.
-    const int64_t cost = CeilDiv(queries, tile) * (tile + 24);
-    if (cost < least || (cost == least && sequences >= kManySequences)) {
-      least = cost;
-      best = tile;
-    }
-  }
-  return best;
-}
-
-// Few rows: a tail an item, for they all run at once. Many rows: tails that share most of their keys
-// together.
 template <int latent, int rope>
 absl::Status LaunchFor(const AttentionProblem& p, cudaStream_t stream) {
   int device = 0;
@@ -106,15 +80,14 @@ absl::Status LaunchFor(const AttentionProblem& p, cudaStream_t stream) {
   RETURN_IF_ERROR(CudaStatus(cudaGetDevice(&device), "device"));
   RETURN_IF_ERROR(
       CudaStatus(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device), "device"));
-  // Where all parts of all rows run nearly at once, two blocks an SM. A part of four blocks of prefix is
-  // short.
-  const int64_t most_blocks = p.blocks <= 32 ? 10 * processors / 3 : 2 * processors;
-  if (int64_t{p.rows} * (p.heads / 8) * p.parts <= most_blocks) {
+  const Division division = DivisionOf(
+      {.rows = p.rows, .heads = p.heads, .sequences = p.sequences, .blocks = p.blocks, .parts = p.parts},
+      processors);
+  if (division.by_rows) {
     return LaunchRowAttention(p, stream);
   }
-  constexpr int kManyRows = 160;
-  const bool together = p.rows > kManyRows || p.heads > kFewQueries;
-  switch (TileQueries(p, processors)) {
+  const bool together = division.tail_queries > kFewQueries;
+  switch (division.tile_queries) {
     case 16:
       return Launch<latent, rope, 16, 16, 2>(p, processors, stream);
     case 32:

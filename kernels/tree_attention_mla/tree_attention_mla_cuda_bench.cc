@@ -1,17 +1,25 @@
 // Trees of q nodes behind prefixes of L positions for B sequences, as verify steps have them. The floor is
 // the larger of reading the keys once and the products at the best rate a GEMM reaches here (780 TFLOP/s,
-// wgmma; mma.sync peaks at 537).
+// wgmma; mma.sync peaks at 537). Calls have the sizes of the steps that a service records: rows padded, page
+// tables with more room (table_bounds.h). --tables=exact: of each shape's own size; --tables=largest: as if
+// there were but one size of tables, for all the context and all the sequences of a service.
 #include <algorithm>
 #include <cstdio>
+#include <iterator>
+#include <numeric>
 #include <random>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/strings/str_format.h"
 #include "common/base/check.h"
+#include "common/base/math.h"
 #include "kernels/bench/cuda_bench.h"
 #include "kernels/bench/output_check.h"
 #include "kernels/tree_attention_mla/public_figures.h"
+#include "kernels/tree_attention_mla/table_bounds.h"
 #include "kernels/tree_attention_mla/tree_attention_mla.h"
 
 namespace arborist::kernels::bench {
@@ -20,16 +28,52 @@ namespace {
 constexpr double kFloorFlops = 780e12;
 // Keys of 64 sequences of 131,072 positions and a tree; all shapes share them.
 constexpr int64_t kPoolSlots = 64 * (131072 + 2 * kPageRows);
-// Of 64 trees of 65 nodes with 128 heads.
-constexpr int64_t kMostQueries = int64_t{64} * 65 * 128;
+// Of 64 trees of 65 nodes with 128 heads, padded.
+constexpr int64_t kMostQueries = int64_t{17} * 256 * 128;
+// Of the service: 32,768 positions and a tree, or as many as the shape has.
+constexpr int64_t kServiceSequences = 64;
+constexpr int64_t kServicePages = 516;
+
+// As verifier/step_size.cc pads steps of trees alone.
+int64_t RowsOfStep(int64_t rows) {
+  constexpr int64_t kBounds[] = {1, 2, 4, 9, 17, 33, 65, 129, 192, 256, 320, 384, 448};
+  const int64_t* bound = std::lower_bound(std::begin(kBounds), std::end(kBounds), rows);
+  return bound != std::end(kBounds) ? *bound : RoundUp(rows, 256);
+}
+
+enum class Tables { kService, kExact, kLargest };
+
+// Of a call.
+struct CallSize {
+  int64_t rows = 0;
+  int64_t sequences = 0;
+  int64_t pages = 0;
+};
 
 struct Shape {
   int64_t heads, latent, rope, nodes, prefix, batch;
   int64_t width() const { return latent + rope; }
   int64_t rows() const { return nodes * batch; }
   int64_t pages() const { return (prefix + nodes + kPageRows - 1) / kPageRows; }
-  size_t ScratchBytes() const {
-    return TreeAttentionMlaCudaScratchBytes(rows(), heads, latent, rope, pages());
+  CallSize Call(Tables tables) const {
+    const int32_t blocks = PrefixBlocks(static_cast<int32_t>(prefix + nodes - 1));
+    if (tables == Tables::kExact) {
+      return {rows(), batch, std::max(blocks, 1)};
+    }
+    const int64_t step_rows = RowsOfStep(rows());
+    const int64_t most_pages = std::max(kServicePages, pages());
+    if (tables == Tables::kLargest) {
+      return {step_rows, std::min(step_rows, kServiceSequences), most_pages};
+    }
+    const auto smallest = [](const std::vector<int>& bounds, int64_t value) {
+      return int64_t{*std::lower_bound(bounds.begin(), bounds.end(), value)};
+    };
+    const auto bounded_rows = static_cast<int>(step_rows);
+    return {step_rows, smallest(SequenceBounds(bounded_rows, kServiceSequences), batch),
+            smallest(PageBounds(bounded_rows, static_cast<int>(most_pages)), blocks)};
+  }
+  size_t ScratchBytes(const CallSize& call) const {
+    return TreeAttentionMlaCudaScratchBytes(call.rows, heads, latent, rope, call.pages);
   }
   double Flops() const {
     return 2.0 * static_cast<double>(width() + latent) * heads * rows() * (prefix + nodes);
@@ -53,16 +97,37 @@ struct Pool {
   std::byte* scratch;
 };
 
+// All pages of the cache in random order.
+class FreePages {
+ public:
+  explicit FreePages(std::mt19937& random) : pages_(kPoolSlots / kPageRows) {
+    std::iota(pages_.begin(), pages_.end(), 0);
+    std::shuffle(pages_.begin(), pages_.end(), random);
+  }
+  std::span<const int32_t> Take(int64_t count) {
+    taken_ += count;
+    return Last(count);
+  }
+  // Of those taken.
+  std::span<const int32_t> Last(int64_t count) const {
+    return std::span(pages_).subspan(taken_ - count, count);
+  }
+
+ private:
+  std::vector<int32_t> pages_;
+  int64_t taken_ = 0;
+};
+
 // Page tables over pages that no other set has, and random trees.
-TreeAttentionMlaArgs InputSet(CudaBench& b, const Pool& pool, const Shape& s,
-                              std::vector<int32_t>& free_pages, std::mt19937& random, int64_t query_offset) {
-  std::vector<int32_t> page_table, sequence, prefix_blocks, tail_slot, tail_count;
+TreeAttentionMlaArgs InputSet(CudaBench& b, const Pool& pool, const Shape& s, const CallSize& call,
+                              FreePages& free_pages, std::mt19937& random, int64_t query_offset) {
+  std::vector<int32_t> page_table(call.sequences * call.pages, -1);
+  std::vector<int32_t> sequence, prefix_blocks, tail_slot, tail_count;
   for (int64_t n = 0; n < s.batch; ++n) {
-    const auto table = static_cast<int64_t>(page_table.size());
-    page_table.insert(page_table.end(), free_pages.end() - s.pages(), free_pages.end());
-    free_pages.resize(free_pages.size() - s.pages());
+    const std::span<const int32_t> own = free_pages.Take(s.pages());
+    std::copy_n(own.begin(), std::min(s.pages(), call.pages), page_table.begin() + n * call.pages);
     const auto slot = [&](int64_t index) {
-      return static_cast<int32_t>(page_table[table + index / kPageRows] * kPageRows + index % kPageRows);
+      return static_cast<int32_t>(own[index / kPageRows] * kPageRows + index % kPageRows);
     };
     std::vector<std::vector<int32_t>> path;  // of nodes, from the root
     for (int64_t node = 0; node < s.nodes; ++node) {
@@ -83,7 +148,11 @@ TreeAttentionMlaArgs InputSet(CudaBench& b, const Pool& pool, const Shape& s,
       tail_slot.resize(first + kMaxTailKeys, -1);
     }
   }
-  const int64_t rows = s.rows();
+  sequence.resize(call.rows, 0);
+  prefix_blocks.resize(call.rows, 0);
+  tail_slot.resize(call.rows * kMaxTailKeys, -1);
+  tail_count.resize(call.rows, 0);
+  const int64_t rows = call.rows;
   return {.query = {pool.query + query_offset, rows, s.heads, s.width()},
           .cache = pool.cache,
           .cache_dtype = DType::kBF16,
@@ -92,22 +161,22 @@ TreeAttentionMlaArgs InputSet(CudaBench& b, const Pool& pool, const Shape& s,
           .rope = s.rope,
           .scale = 1.0f / 24,
           .sequence = {b.Upload(sequence), rows},
-          .page_table = {b.Upload(page_table), s.batch, s.pages(), s.pages()},
+          .page_table = {b.Upload(page_table), call.sequences, call.pages, call.pages},
           .page_rows = kPageRows,
           .prefix_blocks = {b.Upload(prefix_blocks), rows},
           .tail_slot = {b.Upload(tail_slot), rows, kMaxTailKeys, kMaxTailKeys},
           .tail_count = {b.Upload(tail_count), rows},
           .out = {pool.out, rows, s.heads, s.latent},
-          .scratch = {pool.scratch, static_cast<int64_t>(s.ScratchBytes())}};
+          .scratch = {pool.scratch, static_cast<int64_t>(s.ScratchBytes(call))}};
 }
 
 // One head of the last row that the last launch left, against plain softmax attention over the keys of its
 // sequence, which are copied page by page.
-void CheckLastRow(const Pool& pool, const Shape& s, const TreeAttentionMlaArgs& args) {
+void CheckLastRow(const Pool& pool, const Shape& s, const TreeAttentionMlaArgs& args,
+                  std::span<const int32_t> pages) {
   const int64_t row = s.rows() - 1;
   const std::vector<float> query = Download(args.query.at(row, s.heads - 1), s.width());
   const int32_t sequence = 0;
-  const std::vector<int32_t> pages = Download(args.page_table.row(s.batch - 1), s.pages());
   const std::vector<int32_t> prefix_blocks = Download(args.prefix_blocks.data + row, 1);
   std::vector<int32_t> tail_slot = Download(args.tail_slot.row(row), kMaxTailKeys);
   const std::vector<int32_t> tail_count = Download(args.tail_count.data + row, 1);
@@ -140,43 +209,40 @@ void CheckLastRow(const Pool& pool, const Shape& s, const TreeAttentionMlaArgs& 
   ExpectNear("tree_attention_mla", Download(args.out.at(row, s.heads - 1), s.latent), want, 2e-2f);
 }
 
-double Measure(CudaBench& b, const Pool& pool, const Shape& s) {
+double Measure(CudaBench& b, const Pool& pool, const Shape& s, const CallSize& call) {
   std::mt19937 random(1);
-  std::vector<int32_t> free_pages(kPoolSlots / kPageRows);
-  for (size_t i = 0; i < free_pages.size(); ++i) {
-    free_pages[i] = static_cast<int32_t>(i);
-  }
-  std::shuffle(free_pages.begin(), free_pages.end(), random);
-  const int64_t queries = s.rows() * s.heads * s.width();
+  FreePages free_pages(random);
+  const int64_t queries = call.rows * s.heads * s.width();
   const int64_t most = std::min(kPoolSlots / kPageRows / (s.pages() * s.batch), kMostQueries * 576 / queries);
   const int sets =
       static_cast<int>(std::clamp<int64_t>(most, 1, std::min(CudaBench::SetsFor(s.KeyBytes()), 256)));
   std::vector<TreeAttentionMlaArgs> args;
   for (int i = 0; i < sets; ++i) {
-    args.push_back(InputSet(b, pool, s, free_pages, random, queries * i));
+    args.push_back(InputSet(b, pool, s, call, free_pages, random, queries * i));
   }
   const double microseconds = b.MedianMicroseconds(
       sets, [&](int i) { return cuda::TreeAttentionMla(args[static_cast<size_t>(i)], b.stream()); });
-  CheckLastRow(pool, s, args.back());
+  CheckLastRow(pool, s, args.back(), free_pages.Last(s.pages()));
   return microseconds;
 }
 
 // --filter picks by kernel and shape.
-bool Run(CudaBench& b, const Pool& pool, const Shape& s, double goal) {
+bool Run(CudaBench& b, const Pool& pool, const Shape& s, Tables tables, double goal) {
   const std::string kernel = absl::StrFormat("tree_attention_mla_%dx%d", s.latent, s.rope);
   const std::string shape =
       absl::StrFormat("heads %d nodes %d prefix %d batch %d", s.heads, s.nodes, s.prefix, s.batch);
   if (!b.Wanted(kernel + " " + shape)) {
     return false;
   }
-  if (s.ScratchBytes() > pool.most_scratch) {
+  const CallSize call = s.Call(tables);
+  if (s.ScratchBytes(call) > pool.most_scratch) {
     std::printf("%s %s: left out, its working memory is %zu bytes, there are %zu\n", kernel.c_str(),
-                shape.c_str(), s.ScratchBytes(), pool.most_scratch);
+                shape.c_str(), s.ScratchBytes(call), pool.most_scratch);
     return false;
   }
   b.Report({.kernel = kernel,
             .shape = shape,
-            .microseconds = Measure(b, pool, s),
+            .microseconds = Measure(b, pool, s, call),
             .floor_microseconds = std::max(s.Bytes() / kFloorBandwidth, s.Flops() / kFloorFlops) * 1e6,
             .goal_microseconds = goal});
   return true;
@@ -187,13 +253,25 @@ bool Run(CudaBench& b, const Pool& pool, const Shape& s, double goal) {
 
 int main(int argc, char** argv) {
   using namespace arborist::kernels::bench;
-  CudaBench bench(argc, argv);
+  Tables tables = Tables::kService;
+  std::vector<char*> others;
+  for (char* flag : std::span(argv, static_cast<size_t>(argc))) {
+    const std::string_view text = flag;
+    if (text == "--tables=exact") {
+      tables = Tables::kExact;
+    } else if (text == "--tables=largest") {
+      tables = Tables::kLargest;
+    } else if (text != "--tables=service") {
+      others.push_back(flag);
+    }
+  }
+  CudaBench bench(static_cast<int>(others.size()), others.data());
   if (!bench.has_device()) {
     return 0;
   }
   const Pool pool(bench);
   for (const PublicFigure& f : kPublicFigures) {
-    if (Run(bench, pool, {f.heads, 512, 64, f.nodes, f.prefix, f.batch},
+    if (Run(bench, pool, {f.heads, 512, 64, f.nodes, f.prefix, f.batch}, tables,
             // Against the public mma.sync version for 100 KB, and ten times faster than a tree mask in
             // Triton.
             f.flashinfer_100kb > 0                              ? f.flashinfer_100kb
@@ -205,7 +283,7 @@ int main(int argc, char** argv) {
   }
   for (const int64_t batch : {1, 8, 32}) {
     for (const int64_t nodes : {1, 9, 17, 33, 65}) {
-      Run(bench, pool, {8, 128, 32, nodes, 512, batch}, 0);
+      Run(bench, pool, {8, 128, 32, nodes, 512, batch}, tables, 0);
     }
   }
 }

@@ -1,11 +1,15 @@
 // A call is divided among blocks by rows and parts or by a list of tiles and parts, with tiles of several
 // sizes. Its size on the host decides; no bit may.
+#include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
-#include <bit>
+#include <algorithm>
+#include <set>
 #include <vector>
 
 #include "kernels/tree_attention_mla/cuda_case.h"
+#include "kernels/tree_attention_mla/cuda_scratch.h"
+#include "kernels/tree_attention_mla/division.h"
 #include "kernels/tree_attention_mla/testing/tree_story.h"
 
 namespace arborist::kernels {
@@ -36,7 +40,7 @@ TEST_F(TreeDivisionCudaTest, ARowHasTheSameBitsHoweverManySequencesStandBesideIt
        {Growth{8, 512, 64, 250, 9, {1, 3, 16, 70, 130}}, Growth{8, 512, 64, 1490, 5, {1, 8, 120}},
         Growth{16, 512, 64, 20, 7, {1, 90}}, Growth{24, 512, 64, 300, 4, {1, 100}},
         Growth{64, 512, 64, 700, 3, {1, 8, 50}}, Growth{128, 512, 64, 130, 5, {1, 4, 15}},
-        Growth{8, 128, 32, 600, 3, {1, 8, 30, 150}}}) {
+        Growth{128, 512, 64, 16900, 4, {1, 4}}, Growth{8, 128, 32, 600, 3, {1, 8, 30, 150}}}) {
     Random random;
     const AttentionShape shape{.heads = g.heads, .latent = g.latent, .rope = g.rope};
     const Story s = RandomStory(random, shape, g.prefix, g.nodes, true);
@@ -64,6 +68,58 @@ TEST_F(TreeDivisionCudaTest, ARowHasTheSameBitsHoweverManySequencesStandBesideIt
       }
     }
   }
+}
+
+// Every way to divide a call, by tables with room for more sequences and longer prefixes than are there.
+TEST_F(TreeDivisionCudaTest, ARowHasTheSameBitsWhateverTheTableHasRoomFor) {
+  struct Room {
+    int64_t sequences;
+    int64_t pages;
+  };
+  struct Sizes {
+    int64_t heads;
+    int64_t latent;
+    int64_t rope;
+    int nodes;
+  };
+  int processors = 0;
+  ASSERT_EQ(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, 0), cudaSuccess);
+  std::set<Division> divisions;
+  for (const Sizes& z :
+       {Sizes{8, 512, 64, 9}, Sizes{8, 512, 64, 16}, Sizes{24, 512, 64, 4}, Sizes{64, 512, 64, 3},
+        Sizes{8, 128, 32, 9}, Sizes{8, 128, 32, 16}, Sizes{24, 128, 32, 4}, Sizes{64, 128, 32, 3}}) {
+    Random random;
+    const AttentionShape shape{.heads = z.heads, .latent = z.latent, .rope = z.rope};
+    const Story s = RandomStory(random, shape, 330, z.nodes, true);
+    std::vector<std::vector<uint32_t>> expected;
+    for (const Room& room :
+         {Room{1, 8}, Room{1, 1}, Room{1, 32}, Room{1, 600}, Room{3, 600}, Room{64, 600}}) {
+      AttentionCase c(shape, PagesFor(s.prefix() + s.nodes()));
+      AddTree(c, s);
+      c.WidenTable(room.sequences, room.pages);
+      const int64_t pages = std::max(room.pages, PagesFor(s.prefix() + s.nodes()));
+      divisions.insert(
+          DivisionOf({.rows = c.rows(),
+                      .heads = z.heads,
+                      .sequences = room.sequences,
+                      .blocks = pages,
+                      .parts = CudaScratch::Of(c.rows(), z.heads, z.latent, z.rope, pages).parts},
+                     processors));
+      const auto rows = RowsOnDevice(c, DType::kBF16, stream());
+      if (expected.empty()) {
+        expected = rows;
+      }
+      ASSERT_EQ(rows, expected) << "heads " << z.heads << " latent " << z.latent << " room for "
+                                << room.sequences << " sequences of " << room.pages << " pages";
+    }
+  }
+  EXPECT_EQ(divisions, (std::set<Division>{{.by_rows = true},
+                                           {false, 16, 16},
+                                           {false, 32, 16},
+                                           {false, 48, 16},
+                                           {false, 48, 48},
+                                           {false, 64, 16},
+                                           {false, 64, 64}}));
 }
 
 }  // namespace
