@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstring>
+#include <latch>
 #include <random>
 #include <thread>
 #include <utility>
@@ -66,6 +68,65 @@ void ExpectSameText(const Decoded& expected, const Decoded& actual, const std::s
   EXPECT_EQ(expected.finish, actual.finish) << how;
   EXPECT_TRUE(actual.closed.ok()) << how << ": " << actual.closed;
 }
+
+// Lets the first trees of all owners wait for one step: the step thread is held in the step of another's
+// prompt until they are there. Counts rows.
+class FirstTreesTogether {
+ public:
+  explicit FirstTreesTogether(int owners) : asked_(owners + 1), owners_(owners) {}
+
+  // For VerifierOptions::before_step.
+  auto hook() {
+    return
+        [this](std::span<const StepTree> trees, std::span<const StepChunk> chunks, const KvPlanes&, Device&) {
+          size_t rows = 0;
+          for (const StepTree& tree : trees) {
+            rows += tree.token.size();
+          }
+          for (const StepChunk& chunk : chunks) {
+            rows += chunk.tokens.size();
+          }
+          size_t& most = chunks.empty() ? most_rows_of_trees_ : most_rows_with_prompts_;
+          most = std::max(most, rows);
+          if (all_asked_.exchange(false)) {
+            held_.count_down();
+            while (answered_.load() < owners_) {
+              std::this_thread::sleep_for(std::chrono::milliseconds(1));
+            }
+            std::this_thread::sleep_for(std::chrono::milliseconds(20));  // they submit now
+          }
+        };
+  }
+  // For DecodeTrees: the drafter of one owner.
+  Drafter Drafting(ReplayDrafter replay) {
+    return [this, replay = std::move(replay), first = true](std::span<const TokenId> tokens) mutable {
+      TokenTree tree = replay(tokens);
+      if (std::exchange(first, false)) {
+        asked_.arrive_and_wait();
+        held_.wait();
+        ++answered_;
+      }
+      return tree;
+    };
+  }
+  // Until all owners are asked for their first tree; the next step is to be the other's.
+  void Await() {
+    asked_.arrive_and_wait();
+    all_asked_ = true;
+  }
+
+  // Once no more steps run.
+  size_t most_rows_of_trees() const { return most_rows_of_trees_; }
+  size_t most_rows_with_prompts() const { return most_rows_with_prompts_; }
+
+ private:
+  std::latch asked_;
+  std::latch held_{1};
+  const int owners_;
+  std::atomic<bool> all_asked_{false};
+  std::atomic<int> answered_{0};
+  size_t most_rows_of_trees_ = 0, most_rows_with_prompts_ = 0;
+};
 
 }  // namespace
 
@@ -198,26 +259,14 @@ void CheckLargeSteps(const Subject& subject, int tokens) {
   TestVerifierOptions options = OptionsFor(subject, 512);
   options.verifier.pages = 8 * sequences;
   options.verifier.max_tree_nodes = nodes;
-  options.verifier.max_sequences = sequences;
-  options.verifier.max_queue = sequences;
+  options.verifier.max_sequences = sequences + 1;
+  options.verifier.max_queue = sequences + 1;
   options.verifier.max_rows = sequences * (nodes + 1);
   options.verifier.max_logits_rows = options.verifier.max_rows;
   options.verifier.prefill_chunk = options.verifier.max_rows;
   options.verifier.run_self_test = true;
-  size_t most_of_trees = 0, most_with_prompts = 0;
-  options.verifier.before_step = [&](std::span<const StepTree> trees, std::span<const StepChunk> chunks,
-                                     const KvPlanes&, Device&) {
-    size_t rows = 0;
-    for (const StepTree& tree : trees) {
-      rows += tree.token.size();
-    }
-    for (const StepChunk& chunk : chunks) {
-      rows += chunk.tokens.size();
-    }
-    size_t& most = chunks.empty() ? most_of_trees : most_with_prompts;
-    most = std::max(most, rows);
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));  // until all owners have answered
-  };
+  FirstTreesTogether together(sequences);
+  options.verifier.before_step = together.hook();
   TestVerifier verifier(std::move(options));
   std::vector<OpenArgs> args;
   std::vector<Decoded> plain(sequences), trees(sequences);
@@ -233,11 +282,14 @@ void CheckLargeSteps(const Subject& subject, int tokens) {
   std::vector<std::thread> owners;
   for (int i = 0; i < sequences; ++i) {
     owners.emplace_back([&, i] {
-      trees[i] =
-          DecodeTrees(*verifier, args[i],
-                      ReplayDrafter(Joined(args[i].prompt, plain[i].tokens), subject.vocabulary, nodes, i));
+      const ReplayDrafter replay(Joined(args[i].prompt, plain[i].tokens), subject.vocabulary, nodes, i);
+      trees[i] = DecodeTrees(*verifier, args[i], together.Drafting(replay));
     });
   }
+  together.Await();
+  RecordingSink other;
+  const auto handle = verifier->Open(OpenFor(subject, RandomTokens(9, subject.vocabulary, 1), 1), &other);
+  ASSERT_TRUE(handle.ok()) << handle.status();
   for (std::thread& owner : owners) {
     owner.join();
   }
@@ -245,8 +297,10 @@ void CheckLargeSteps(const Subject& subject, int tokens) {
   for (int i = 0; i < sequences; ++i) {
     ExpectSameText(plain[i], trees[i], "sequence " + std::to_string(i));
   }
-  EXPECT_GT(most_of_trees, static_cast<size_t>(Small(1024, 0)));
-  EXPECT_GT(most_with_prompts, static_cast<size_t>(Small(1024, 0)));
+  // A busy machine may leave some of them out.
+  const auto expected = static_cast<size_t>(Small(3 * sequences / 4, 1) * (nodes + 1));
+  EXPECT_GE(together.most_rows_of_trees(), expected);
+  EXPECT_GE(together.most_rows_with_prompts(), expected);
 }
 
 }  // namespace arborist::verifier
