@@ -32,6 +32,8 @@ constexpr int kMostReturnRounds = 64;
 // A stay in trees that has lost so many steps of plain decoding is given up, whatever trees promise; of a
 // longer one only what so many trials of one token a round would take is charged.
 constexpr double kMostLostSteps = 64;
+// Texts differ: one that lost is no reason to stop where others won as much.
+constexpr double kMostWonSteps = 64;
 constexpr double kMostTrialsCharged = 64;
 // One step in so many asks for a larger tree than pays, if that pays nearly, and one for a smaller.
 constexpr int kOtherwiseEvery = 64;
@@ -244,7 +246,7 @@ void BudgetPolicy::Account(double now) {
   if (trial_.active) {
     trial_.lost += seconds - tokens / (trial_.trees ? OwnRate(load_, 0) : trial_.usual_rate);
   } else if (current_ > 0) {
-    pace.Stay(seconds - tokens / OwnRate(load_, 0));
+    pace.Stay(seconds - tokens / OwnRate(load_, 0), kMostWonSteps * load_.sequences / OwnRate(load_, 0));
   }
 }
 
@@ -364,7 +366,7 @@ void BudgetPolicy::Follow(const BudgetLoad& load, int chosen, bool tried) {
   if (chosen > 0 && !pace.in_trees()) {
     pace.EnterTrees(tried && trial_.trees ? trial_.lost : 0, least);
   } else if (chosen == 0 && pace.in_trees()) {
-    pace.Stay(AwayOf(load.sequences).seconds);  // the way of a Decode
+    pace.Stay(AwayOf(load.sequences).seconds, /*credit=*/least);  // the way of a Decode
     pace.LeaveTrees(kMostTrialsCharged * RoundsToKnow(Group(load.sequences)) / Rate(load, 0), least);
   } else if (!pace.known()) {
     pace.BeginPlainly(least);

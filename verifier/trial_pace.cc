@@ -25,13 +25,13 @@ void TrialPace::EndTrialOfPlain(double lost, bool hopeless, double least) {
 
 void TrialPace::EnterTrees(double lost, double least) {
   in_trees_ = true;
-  lost_ = entered_lost_ = std::max(0.0, lost);
+  lost_ = least_lost_ = std::max(0.0, lost);
   next_ = clock_ + least;
 }
 
-void TrialPace::Stay(double lost) {
-  lost_ = std::max(0.0, lost_ + lost);
-  entered_lost_ = std::min(entered_lost_, lost_);
+void TrialPace::Stay(double lost, double credit) {
+  lost_ = std::max(-credit, lost_ + lost);
+  least_lost_ = std::min(least_lost_, lost_);
 }
 
 void TrialPace::LeaveTrees(double most, double least) {

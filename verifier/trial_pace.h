@@ -27,10 +27,11 @@ class TrialPace {
   void EndTrialOfPlain(double lost, bool hopeless, double least);
   // `lost` by the trial that led here, 0 if none did.
   void EnterTrees(double lost, double least);
-  // In trees: what was lost meanwhile. What is won pays for what was lost before, never for what comes.
-  void Stay(double lost);
-  // Since they entered trees.
-  double stay_lost() const { return lost_ - entered_lost_; }
+  // In trees: what was lost meanwhile, below zero if it was won. That pays for what was lost before, and no
+  // more than `credit` of it for what this stay loses later.
+  void Stay(double lost, double credit);
+  // Since they entered trees or had won most.
+  double stay_lost() const { return lost_ - least_lost_; }
   // No more than `most` seconds are charged: a long stay lost most of it in other times.
   void LeaveTrees(double most, double least);
 
@@ -38,9 +39,9 @@ class TrialPace {
   double clock_ = 0;
   double next_ = -1;  // trial; -1: so many were never seen
   double opens_ = 0;
-  double lost_ = 0;          // by this stay in trees, not won back since
-  double entered_lost_ = 0;  // of it by the trial that led there
-  int in_vain_ = 0;          // the last trials of trees
+  double lost_ = 0;        // by this stay in trees and the trial that led there
+  double least_lost_ = 0;  // the least that it was
+  int in_vain_ = 0;        // the last trials of trees
   bool in_trees_ = false;
 };
 

@@ -7,6 +7,7 @@ namespace {
 
 constexpr double kLeast = 1;
 constexpr double kMost = 100;
+constexpr double kCredit = 3;
 
 TEST(TrialPaceTest, ATrialIsFollowedByTwoHundredTimesWhatItLost) {
   TrialPace pace;
@@ -42,7 +43,7 @@ TEST(TrialPaceTest, ATrialThatWonKeepsNobodyFromTrees) {
 TEST(TrialPaceTest, AStayInTreesIsPaidWithTheTrialThatLedThere) {
   TrialPace pace;
   pace.EnterTrees(/*lost=*/2, kLeast);
-  pace.Stay(1);
+  pace.Stay(1, kCredit);
   EXPECT_EQ(pace.stay_lost(), 1);
   pace.LeaveTrees(kMost, kLeast);
   pace.Pass(599);
@@ -51,22 +52,24 @@ TEST(TrialPaceTest, AStayInTreesIsPaidWithTheTrialThatLedThere) {
   EXPECT_FALSE(pace.closed());
 }
 
-TEST(TrialPaceTest, WhatIsWonPaysForWhatWasLostAndNeverForWhatComes) {
+TEST(TrialPaceTest, WhatIsWonPaysForWhatWasLostAndForSomeOfWhatComes) {
   TrialPace pace;
   pace.EnterTrees(2, kLeast);
-  pace.Stay(-50);
+  pace.Stay(-50, kCredit);
   EXPECT_EQ(pace.stay_lost(), 0);
-  pace.Stay(3);
-  EXPECT_EQ(pace.stay_lost(), 3);
+  pace.Stay(6, kCredit);
+  EXPECT_EQ(pace.stay_lost(), 6);
   pace.LeaveTrees(kMost, kLeast);
   pace.Pass(599);
   EXPECT_TRUE(pace.closed());
+  pace.Pass(1);
+  EXPECT_FALSE(pace.closed());
 }
 
 TEST(TrialPaceTest, AStayThatWonIsFollowedByTheLeastAlone) {
   TrialPace pace;
   pace.EnterTrees(2, kLeast);
-  pace.Stay(-2);
+  pace.Stay(-2, kCredit);
   pace.LeaveTrees(kMost, kLeast);
   EXPECT_FALSE(pace.closed());
   EXPECT_FALSE(pace.due());
@@ -77,7 +80,7 @@ TEST(TrialPaceTest, AStayThatWonIsFollowedByTheLeastAlone) {
 TEST(TrialPaceTest, NoMoreThanTheMostIsCharged) {
   TrialPace pace;
   pace.EnterTrees(0, kLeast);
-  pace.Stay(1000);
+  pace.Stay(1000, kCredit);
   pace.LeaveTrees(kMost, kLeast);
   pace.Pass(200 * kMost);
   EXPECT_FALSE(pace.closed());

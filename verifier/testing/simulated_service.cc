@@ -19,9 +19,9 @@ double SimulatedWorld::Step(int rows, int trees) const {
   return at[i] + 20e-6 + 2.5e-6 * trees;
 }
 
-double SimulatedWorld::Accepted(int node, int position) const {
+double SimulatedWorld::Accepted(int node, int position, double text) const {
   const double age = std::min(1.0, static_cast<double>(position) / grown);
-  return node <= 7 ? std::pow(falling * (young + (1 - young) * age), node) : beside;
+  return node <= 7 ? std::pow((falling + varied * text) * (young + (1 - young) * age), node) : beside;
 }
 
 SimulatedService::SimulatedService(const SimulatedWorld& world, int seed)
@@ -39,6 +39,7 @@ double SimulatedService::Batch(ServiceMode mode, int sequences, int tokens) {
     auto one = std::make_unique<One>();
     one->left = tokens;
     one->begun = now_;
+    one->text = world_.varied > 0 ? Uniform(-1, 1) : 0;
     one->sequence.follows_budget = one->sequence.args.automatic = mode == ServiceMode::kAuto;
     one->sequence.args.sampling.temperature = static_cast<float>(world_.temperature);
     one->sequence.args.tree_nodes = mode == ServiceMode::kOff ? 0 : mode == ServiceMode::kTree ? 8 : 16;
@@ -128,7 +129,7 @@ void SimulatedService::EndStep(double begin, int rows) {
     std::vector<int32_t> path = {0};
     const double luck = Uniform(0, 1);
     for (int node = 1; node < one->sequence.round.tree.nodes(); ++node) {
-      if ((node <= 7 ? luck : Uniform(0, 1)) < world_.Accepted(node, 256 - one->left)) {
+      if ((node <= 7 ? luck : Uniform(0, 1)) < world_.Accepted(node, 256 - one->left, one->text)) {
         path.push_back(node);
       }
     }
@@ -238,7 +239,7 @@ void SimulatedService::Arrive(One& one, int nodes, int decode_left) {
   for (int node = 1; node <= nodes; ++node) {
     round.tree.token.push_back(TokenId{});
     round.tree.parent.push_back(0);
-    round.tree.score.push_back(static_cast<float>(std::log(world_.Accepted(node, 256 - one.left))));
+    round.tree.score.push_back(static_cast<float>(std::log(world_.Accepted(node, 256 - one.left, one.text))));
   }
   round.decode_left = decode_left;
   round.submitted = At(now_);

@@ -24,6 +24,7 @@ struct SimulatedWorld {
   double beside = 0.03;   // of the others
   double young = 0.8;     // times falling, at the beginning of a text; nothing is left of it after
   int grown = 100;        // tokens
+  double varied = 0;      // up to so much more or less of falling, by text
   double hop = 90e-6;     // a message
   double hop_sequence = 7e-6;
   double draft = 125e-6;
@@ -36,7 +37,8 @@ struct SimulatedWorld {
   double beside_other = 1;
 
   double Step(int rows, int trees) const;
-  double Accepted(int node, int position) const;
+  // `text`: of it, -1 to 1.
+  double Accepted(int node, int position, double text) const;
 };
 
 // Decides what to draft as a verifier's step thread does.
@@ -55,6 +57,7 @@ class SimulatedService {
     enum Phase { kComing, kPrompt, kDrafting, kWaiting, kGone };
     Sequence sequence;
     Phase phase = kComing;
+    double text = 0;
     int left = 0;
     int plain_tokens = 0;
     double begun = 0;
