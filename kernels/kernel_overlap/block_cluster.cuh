@@ -23,15 +23,6 @@ __device__ inline void LeaveTogether() {
 }
 
 // From the same address in the shared memory of block `rank` of the cluster.
-__device__ inline float2 LoadFromBlock2([[maybe_unused]] uint32_t address, [[maybe_unused]] int rank) {
-  float2 v = {0, 0};
-  NV_IF_TARGET(NV_PROVIDES_SM_90,
-               (asm volatile("{\n.reg .b32 remote;\nmapa.shared::cluster.u32 remote, %2, %3;\n"
-                             "ld.shared::cluster.v2.f32 {%0, %1}, [remote];\n}\n"
-                             : "=f"(v.x), "=f"(v.y)
-                             : "r"(address), "r"(rank));))
-  return v;
-}
 __device__ inline float4 LoadFromBlock4([[maybe_unused]] uint32_t address, [[maybe_unused]] int rank) {
   float4 v = {0, 0, 0, 0};
   NV_IF_TARGET(NV_PROVIDES_SM_90,

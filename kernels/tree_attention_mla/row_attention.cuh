@@ -3,9 +3,7 @@
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 
-#include "kernels/kernel_overlap/block_cluster.cuh"
 #include "kernels/tree_attention_mla/cuda_problem.h"
-#include "kernels/tree_attention_mla/row_join.cuh"
 #include "kernels/tree_attention_mla/row_layout.cuh"
 #include "kernels/tree_attention_mla/tensor_instructions.cuh"
 
@@ -44,27 +42,7 @@ class RowPart {
     }
   }
 
-  // Joins the parts of the eight queries, which the blocks of this cluster have: each writes some columns.
-  __device__ void RunJoined() {
-    const bool any = Reduce();
-    if (any) {
-      __syncthreads();  // nobody reads keys any more
-      if (thread_ < kTensorThreads) {
-        StoreSums(At<float2>(L::kSums), 1);
-        StorePart(At<float>(L::kParts), latent);
-      }
-    }
-    ClusterBarrier();
-    JoinCluster<latent, rope>(p_, memory_, row_, query_index_, part_);
-    ClusterBarrier();  // until the others have read what lies here
-  }
-
  private:
-  template <typename T>
-  __device__ T* At(int offset) const {
-    return reinterpret_cast<T*>(memory_ + offset);
-  }
-
   // False where the part has no keys.
   __device__ bool Reduce() {
     const int32_t tail = p_.TailCount(row_);

@@ -1,5 +1,8 @@
 #include <cuda_runtime.h>
 
+#include <algorithm>
+
+#include "absl/status/statusor.h"
 #include "common/base/status_macros.h"
 #include "common/device/cuda_status.h"
 #include "kernels/kernel_overlap/kernel_overlap.cuh"
@@ -7,20 +10,6 @@
 #include "kernels/tree_attention_mla/row_indices.cuh"
 
 namespace arborist::kernels::cuda {
-
-// grid rows * heads / 8 * parts, in clusters of all parts
-template <int latent, int rope>
-__global__ void __launch_bounds__(kRowThreads, 2) RowAttentionJoined(const AttentionProblem p) {
-  LetNextKernelStart();
-  extern __shared__ __align__(128) unsigned char memory[];
-  const int32_t pieces = p.heads / kRowQueries;
-  const auto index = static_cast<int32_t>(blockIdx.x) / p.parts;
-  AskForIndices(p, index / pieces);
-  WaitForKernelBefore();
-  RowPart<latent, rope>(p, index / pieces, index % pieces * kRowQueries,
-                        static_cast<int32_t>(blockIdx.x) % p.parts, memory)
-      .RunJoined();
-}
 
 // grid (rows * heads / 8, parts)
 template <int latent, int rope>
@@ -38,41 +27,38 @@ __global__ void __launch_bounds__(kRowThreads, 2) RowAttention(const AttentionPr
 
 namespace {
 
-// A cluster of all parts of a tile joins them sooner than another kernel would, but larger clusters,
-// and many, wait for room in one part of the GPU.
-constexpr int kMostClusterParts = 3;
-constexpr int64_t kMostClusterBlocks = 64;
+// Blocks are placed while the kernel before still runs. Where each could have a processor of its own, two
+// must not share one because others were taken then: they ask for more than half of its memory.
+absl::StatusOr<int> SharedBytes(int needed, int64_t blocks) {
+  int device = 0, processors = 0, bytes = 0;
+  RETURN_IF_ERROR(CudaStatus(cudaGetDevice(&device), "device"));
+  RETURN_IF_ERROR(
+      CudaStatus(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device), "device"));
+  RETURN_IF_ERROR(CudaStatus(
+      cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerMultiprocessor, device), "device"));
+  return blocks <= processors ? std::max(needed, bytes / 2) : needed;  // a block takes some more itself
+}
 
 template <int latent, int rope>
-absl::Status Launch(const AttentionProblem& p, bool joined, void* stream) {
-  const auto kernel = joined ? RowAttentionJoined<latent, rope> : RowAttention<latent, rope>;
-  constexpr int kShared = RowLayout<latent, rope>::kBytes;
-  RETURN_IF_ERROR(  // of the current device; ranks have one each
-      CudaStatus(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared),
-                 "tree_attention_mla rows: shared memory"));
+absl::Status Launch(const AttentionProblem& p, void* stream) {
+  constexpr auto kKernel = RowAttention<latent, rope>;
   const auto tiles = static_cast<unsigned>(p.rows * (p.heads / kRowQueries));
   const auto parts = static_cast<unsigned>(p.parts);
-  if (!joined) {
-    RETURN_IF_ERROR(LaunchOverlapped("tree_attention_mla rows", kernel,
-                                     {.grid = {tiles, parts}, .block = kRowThreads, .shared_bytes = kShared},
-                                     stream, p));
-    return LaunchJoinParts(p, stream);
-  }
-  return LaunchOverlapped(
-      "tree_attention_mla rows", kernel,
-      {.grid = tiles * parts, .block = kRowThreads, .shared_bytes = kShared, .cluster = parts}, stream, p);
+  ASSIGN_OR_RETURN(const int shared, SharedBytes(RowLayout<latent, rope>::kBytes, int64_t{tiles} * parts));
+  RETURN_IF_ERROR(  // of the current device; ranks have one each
+      CudaStatus(cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared),
+                 "tree_attention_mla rows: shared memory"));
+  RETURN_IF_ERROR(LaunchOverlapped(
+      "tree_attention_mla rows", kKernel,
+      {.grid = {tiles, parts}, .block = kRowThreads, .shared_bytes = static_cast<size_t>(shared)}, stream,
+      p));
+  return LaunchJoinParts(p, stream);
 }
 
 }  // namespace
 
 absl::Status LaunchRowAttention(const AttentionProblem& p, void* stream) {
-  int device = 0;
-  int clusters = 0;
-  RETURN_IF_ERROR(CudaStatus(cudaGetDevice(&device), "device"));
-  RETURN_IF_ERROR(CudaStatus(cudaDeviceGetAttribute(&clusters, cudaDevAttrClusterLaunch, device), "device"));
-  const int64_t blocks = int64_t{p.rows} * (p.heads / kRowQueries) * p.parts;
-  const bool joined = clusters != 0 && p.parts <= kMostClusterParts && blocks <= kMostClusterBlocks;
-  return p.latent == 512 ? Launch<512, 64>(p, joined, stream) : Launch<128, 32>(p, joined, stream);
+  return p.latent == 512 ? Launch<512, 64>(p, stream) : Launch<128, 32>(p, stream);
 }
 
 }  // namespace arborist::kernels::cuda

@@ -23,10 +23,6 @@ struct RowLayout {
   static constexpr int kKeys = 0;
   static constexpr int kScores = kBuffers * kBufferBytes;
   static constexpr int kSlots = kScores + kQuarters * kTiles * 2 * kHalf * 4;
-  // After the last step, where the keys were: O of this part, [8 queries][latent], and m and sum of p.
-  static constexpr int kParts = kKeys;
-  static constexpr int kSums = kParts + kRowQueries * latent * 4;
-  static_assert(kSums + kRowQueries * 8 <= kScores);
   static constexpr int kBytes = kSlots + SplitLength(2) * kPageRows * 4;
   static_assert(kBytes <= 99 * 1024, "what sm_120 has for a block");
   static constexpr int Score(int quarter, int tile, int half, int query) {
