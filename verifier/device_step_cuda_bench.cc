@@ -35,8 +35,12 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kContext = 448;
 constexpr double kExactOverFast = 1.15;
+// Of the pair's service: its whole context and the largest tree.
+constexpr int kMaxContext = 2048;
 constexpr StepCapacity kCapacity{
-    .max_rows = 512, .max_logits_rows = 512, .max_sequences = 32, .max_pages_per_sequence = 10};
+    .max_rows = 512, .max_logits_rows = 512, .max_sequences = 64, .max_pages_per_sequence = 36};
+constexpr int kMostSequences = 32;  // of a shape
+constexpr int kPagesEach = 10;
 
 template <typename T>
 T Must(absl::StatusOr<T> value) {
@@ -72,24 +76,23 @@ class StepBench {
     options.directory = target;
     options.max_rows = kCapacity.max_rows;
     options.max_logits_rows = kCapacity.max_logits_rows;
-    options.max_context = kContext + 128;
+    options.max_context = kMaxContext;
     options.tap_layers.assign(projection.taps.begin(), projection.taps.end());
     model_ = Must(Model::Load(options, kernels_, device));
     projection_ = std::make_unique<FeatureProjection>(
         Must(FeatureProjection::Create(std::move(projection), kCapacity.max_rows, device)));
-    cache_ = std::make_unique<KvCache>(
-        Must(KvPlanes::Create({.layers = model_->config().layers,
-                               .pages = int64_t{kCapacity.max_sequences} * kCapacity.max_pages_per_sequence,
-                               .latent_type = DType::kBF16,
-                               .latent_row = model_->config().latent_row(),
-                               .feature_row = projection_->hidden()},
-                              device)),
-        1, 0);
+    cache_ = std::make_unique<KvCache>(Must(KvPlanes::Create({.layers = model_->config().layers,
+                                                              .pages = int64_t{kMostSequences} * kPagesEach,
+                                                              .latent_type = DType::kBF16,
+                                                              .latent_row = model_->config().latent_row(),
+                                                              .feature_row = projection_->hidden()},
+                                                             device)),
+                                       1, 0);
     runner_ = Must(
         DeviceStepRunner::Create(kCapacity, model_.get(), cache_.get(), projection_.get(), kernels_, device));
     for (int i = 0; i < sequences; ++i) {
       pages_.push_back(cache_->pool().NewSequence());
-      Check(pages_.back().Resize(kCapacity.max_pages_per_sequence), "pages for every sequence");
+      Check(pages_.back().Resize(kPagesEach), "pages for every sequence");
       const std::vector<TokenId> tokens = Tokens(kContext);
       const StepChunk chunk{pages_.back().table(), 0, tokens};
       Must(runner_->Run({}, {&chunk, 1}));
