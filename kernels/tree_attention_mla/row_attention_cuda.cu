@@ -29,14 +29,20 @@ namespace {
 
 // Blocks are placed while the kernel before still runs. Where each could have a processor of its own, two
 // must not share one because others were taken then: they ask for more than half of its memory.
-absl::StatusOr<int> SharedBytes(int needed, int64_t blocks) {
+struct SharedBytes {
+  int limit;   // of the function on this device: one for all calls, for other threads launch it too
+  int launch;  // of this call
+};
+
+absl::StatusOr<SharedBytes> ChooseSharedBytes(int needed, int64_t blocks) {
   int device = 0, processors = 0, bytes = 0;
   RETURN_IF_ERROR(CudaStatus(cudaGetDevice(&device), "device"));
   RETURN_IF_ERROR(
       CudaStatus(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device), "device"));
   RETURN_IF_ERROR(CudaStatus(
       cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerMultiprocessor, device), "device"));
-  return blocks <= processors ? std::max(needed, bytes / 2) : needed;  // a block takes some more itself
+  const int alone = std::max(needed, bytes / 2);  // a block takes some more itself
+  return SharedBytes{.limit = alone, .launch = blocks <= processors ? alone : needed};
 }
 
 template <int latent, int rope>
@@ -44,14 +50,15 @@ absl::Status Launch(const AttentionProblem& p, void* stream) {
   constexpr auto kKernel = RowAttention<latent, rope>;
   const auto tiles = static_cast<unsigned>(p.rows * (p.heads / kRowQueries));
   const auto parts = static_cast<unsigned>(p.parts);
-  ASSIGN_OR_RETURN(const int shared, SharedBytes(RowLayout<latent, rope>::kBytes, int64_t{tiles} * parts));
+  ASSIGN_OR_RETURN(const SharedBytes shared,
+                   ChooseSharedBytes(RowLayout<latent, rope>::kBytes, int64_t{tiles} * parts));
   RETURN_IF_ERROR(  // of the current device; ranks have one each
-      CudaStatus(cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared),
+      CudaStatus(cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared.limit),
                  "tree_attention_mla rows: shared memory"));
   RETURN_IF_ERROR(LaunchOverlapped(
       "tree_attention_mla rows", kKernel,
-      {.grid = {tiles, parts}, .block = kRowThreads, .shared_bytes = static_cast<size_t>(shared)}, stream,
-      p));
+      {.grid = {tiles, parts}, .block = kRowThreads, .shared_bytes = static_cast<size_t>(shared.launch)},
+      stream, p));
   return LaunchJoinParts(p, stream);
 }
 

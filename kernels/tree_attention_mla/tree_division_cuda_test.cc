@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <set>
+#include <thread>
 #include <vector>
 
 #include "kernels/tree_attention_mla/cuda_case.h"
@@ -120,6 +121,57 @@ TEST_F(TreeDivisionCudaTest, ARowHasTheSameBitsWhateverTheTableHasRoomFor) {
                                            {false, 48, 48},
                                            {false, 64, 16},
                                            {false, 64, 64}}));
+}
+
+// Calls by rows ask for more or less shared memory by their size, but a kernel has one limit for all threads.
+TEST_F(TreeDivisionCudaTest, ThreadsThatAttendAtOnceWithDifferentSizesGetTheBitsOfOneThread) {
+  constexpr int kCalls = 200;
+  Random random;
+  const AttentionShape shape{.heads = 8, .latent = 512, .rope = 64};
+  const Story s = RandomStory(random, shape, 200, 5, true);
+  std::vector<std::vector<std::vector<uint32_t>>> alone;
+  const auto rows_of = [&](int sequences, StreamView at) {
+    AttentionCase c(shape, sequences * PagesFor(s.prefix() + s.nodes()));
+    for (int i = 0; i < sequences; ++i) {
+      AddTree(c, s);
+    }
+    return RowsOnDevice(c, DType::kBF16, at);
+  };
+  int processors = 0;
+  ASSERT_EQ(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, 0), cudaSuccess);
+  const int64_t pages = PagesFor(s.prefix() + s.nodes());
+  int many = 1;  // more blocks than processors, still by rows
+  const auto blocks = [&] {
+    return many * s.nodes() * CudaScratch::Of(1, shape.heads, shape.latent, shape.rope, pages).parts;
+  };
+  while (blocks() <= processors) {
+    ++many;
+  }
+  ASSERT_TRUE(DivisionOf({.rows = many * s.nodes(),
+                          .heads = shape.heads,
+                          .sequences = many,
+                          .blocks = pages,
+                          .parts = blocks() / (many * s.nodes())},
+                         processors)
+                  .by_rows);
+  const std::vector<int> sizes = {1, many};
+  for (const int sequences : sizes) {
+    alone.push_back(rows_of(sequences, stream()));
+  }
+  std::vector<std::thread> threads;
+  for (size_t t = 0; t < sizes.size(); ++t) {
+    threads.emplace_back([&, t] {
+      cudaStream_t own = nullptr;
+      EXPECT_EQ(cudaStreamCreate(&own), cudaSuccess);
+      for (int i = 0; i < kCalls && !HasFailure(); ++i) {
+        EXPECT_EQ(rows_of(sizes[t], {.threads = nullptr, .cuda_stream = own}), alone[t]) << "call " << i;
+      }
+      EXPECT_EQ(cudaStreamDestroy(own), cudaSuccess);
+    });
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
 }
 
 }  // namespace
