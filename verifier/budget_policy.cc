@@ -9,6 +9,8 @@ namespace {
 
 constexpr double kSlowest = 1.0 / 16;
 constexpr double kOutlier = 4;
+// And so many steps of plain decoding more: drafters that catch up take that long.
+constexpr double kLateSteps = 16;
 // What another choice must promise over the present one: less than the promise of never losing 2 %.
 constexpr double kAhead = 1.01;
 // A first tree, while nothing is known.
@@ -22,17 +24,17 @@ constexpr double kHope = 2;
 // A decision takes some microseconds between two steps, a hundredth of a short one; plain decoding stays what
 // it is for so many.
 constexpr int kLookEvery = 16;
-// As many decisions with nearly as many sequences before they go from plain decoding to trees.
+// So many decisions plain decoding goes on after there were more than twice as many sequences.
 constexpr int kSettled = 16;
 // Sequences that come and go disturb each other; where they always do, so many rounds of each are all like
 // that.
 constexpr int kAlwaysDisturbed = 16;
 constexpr int kLeastStepsBetween = 64;
 constexpr int kMostReturnRounds = 64;
-// A stay in trees that has lost so many steps of plain decoding is given up, whatever trees promise; of a
-// longer one only what so many trials of one token a round would take is charged.
+// A stay in trees that has lost so many steps of plain decoding since it had won most is given up, whatever
+// trees promise. So many that it won pay for what it loses later, for texts differ; what is left then is
+// charged, but no more than so many trials of one token a round would take.
 constexpr double kMostLostSteps = 64;
-// Texts differ: one that lost is no reason to stop where others won as much.
 constexpr double kMostWonSteps = 64;
 constexpr double kMostTrialsCharged = 64;
 // One step in so many asks for a larger tree than pays, if that pays nearly, and one for a smaller.
@@ -113,9 +115,14 @@ double BudgetPolicy::Rate(const BudgetLoad& load, int nodes) const {
   const Away away = AwayOf(load.sequences);
   const int trees = TreesTogether(away, load);
   const double step = costs_.Seconds(trees * (nodes + 1) + load.other_rows, trees + load.other_rows);
+  return load.sequences * accept_.Tokens(nodes) / Round(load, away, nodes) + load.other_tokens / step;
+}
+
+double BudgetPolicy::Round(const BudgetLoad& load, const Away& away, int nodes) const {
+  const int trees = TreesTogether(away, load);
+  const double step = costs_.Seconds(trees * (nodes + 1) + load.other_rows, trees + load.other_rows);
   // Groups that take turns wait for each other's steps, however soon their trees come.
-  const double round = std::max(away.seconds + (1 + away.steps) * step, step * load.sequences / trees);
-  return load.sequences * accept_.Tokens(nodes) / round + load.other_tokens / step;
+  return std::max(away.seconds + (1 + away.steps) * step, step * load.sequences / trees);
 }
 
 bool BudgetPolicy::Fits(const BudgetLoad& load, int nodes) const {
@@ -184,6 +191,8 @@ int BudgetPolicy::Standing(const BudgetLoad& load) const {
 
 void BudgetPolicy::BeginTrial(const BudgetLoad& load, int nodes, double now) {
   const double rate = Rate(load, current_);
+  BudgetLoad own = load;
+  own.other_tokens = 0;
   const bool first = trials_ == 0;
   const int rounds = nodes == 0 ? kTrialTokens : first ? kFirstRounds : kTrialRounds;
   trial_ = {
@@ -195,7 +204,7 @@ void BudgetPolicy::BeginTrial(const BudgetLoad& load, int nodes, double now) {
       .first = first,
       .deadline = now + 64 * load.sequences / rate + 10 * rounds * load.sequences / Rate(load, nodes),
       .lost = 0,
-      .usual_rate = OwnRate(load, current_),
+      .usual_rate = Rate(own, current_),
       .hopeless = Rate(load, nodes) < kNearly * rate && nodes == 0};
   ++trials_;
   if (nodes > 0) {
@@ -210,9 +219,9 @@ bool BudgetPolicy::NothingNew(const BudgetLoad& load) const {
          steps_ % kLookEvery != 0;
 }
 
-// Plain decoding goes on where others ended a moment ago: the rest may do so, too, before trees pay.
+// Plain decoding goes on where most others ended a moment ago: the rest may do so, too, before trees pay.
 bool BudgetPolicy::Unsettled(const BudgetLoad& load) const {
-  return current_ == 0 && !left_ && (Group(load.sequences) != Group(load_.sequences) || alike_ < kSettled);
+  return current_ == 0 && !left_ && 2 * load.sequences < most_lately_;
 }
 
 // Sequences that are in trees may stay, for they pay nothing to get there.
@@ -223,13 +232,23 @@ bool BudgetPolicy::Closed(const BudgetLoad& load) const {
 // Whatever trees promise: they have not kept it.
 bool BudgetPolicy::GivenUp(const BudgetLoad& load) const {
   const TrialPace& pace = pace_[Group(load.sequences)];
-  return pace.in_trees() && pace.stay_lost() > kMostLostSteps * load.sequences / OwnRate(load, 0);
+  return pace.in_trees() && pace.stay_lost() > kMostLostSteps * PlainStep(load);
 }
 
-double BudgetPolicy::OwnRate(const BudgetLoad& load, int nodes) const {
-  BudgetLoad own = load;
-  own.other_tokens = 0;
-  return Rate(own, nodes);
+// Of those that have read their prompts: what they do is compared with what they could do.
+double BudgetPolicy::PlainStep(const BudgetLoad& load) const {
+  return costs_.Seconds(load.ready() + load.other_rows, load.ready() + load.other_rows);
+}
+
+// Below zero if it was won. `rate` of what else they could do; of a few hiccups, only what was to be
+// expected.
+double BudgetPolicy::Lost(double seconds, double tokens, double rate) {
+  const int nodes = trial_.active ? trial_.nodes : current_;
+  const Away& seen = away_[Group(load_.sequences)];
+  const double expected =
+      std::max(Round(load_, AwayOf(load_.sequences), nodes), seen.count > 0 ? Round(load_, seen, nodes) : 0);
+  const double late = std::max(0.0, seconds - kOutlier * expected - kLateSteps * PlainStep(load_));
+  return seconds - late + pace_[Group(load_.sequences)].Late(late) - tokens / rate;
 }
 
 // What the time since the last decision lost, if it was a trial's or one in trees. The first step of
@@ -244,9 +263,10 @@ void BudgetPolicy::Account(double now) {
     return;
   }
   if (trial_.active) {
-    trial_.lost += seconds - tokens / (trial_.trees ? OwnRate(load_, 0) : trial_.usual_rate);
+    const double usual = trial_.usual_rate * load_.ready() / load_.sequences;
+    trial_.lost += Lost(seconds, tokens, trial_.trees ? load_.ready() / PlainStep(load_) : usual);
   } else if (current_ > 0) {
-    pace.Stay(seconds - tokens / OwnRate(load_, 0), kMostWonSteps * load_.sequences / OwnRate(load_, 0));
+    pace.Stay(Lost(seconds, tokens, load_.ready() / PlainStep(load_)), kMostWonSteps * PlainStep(load_));
   }
 }
 
@@ -321,7 +341,10 @@ int BudgetPolicy::Decide(const BudgetLoad& load, double now) {
   }
   ++steps_;
   bool look = !NothingNew(load);
-  alike_ = !left_ && Group(load.sequences) == Group(load_.sequences) ? alike_ + 1 : 0;
+  if (left_ || load.sequences >= most_lately_ || ++since_most_ >= kSettled) {
+    most_lately_ = load.sequences;
+    since_most_ = 0;
+  }
   load_ = load;
   if (trial_.active && trial_.nodes == 0) {
     trial_.rounds_left -= seen_plain_;

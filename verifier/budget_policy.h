@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <span>
@@ -13,10 +14,13 @@ namespace arborist::verifier {
 // What else there is when a budget is decided.
 struct BudgetLoad {
   int sequences = 1;        // that follow this decision
+  int reading = 0;          // of them, prompts: no step gives these a token yet
   int other_rows = 0;       // of others, in every step
   double other_tokens = 0;  // that these others get from a step
   int most_nodes = 0;       // of a tree
   int most_rows = 0;        // of a step's trees
+
+  int ready() const { return std::max(1, sequences - reading); }
 };
 
 // A tree that was verified for one of them.
@@ -41,7 +45,8 @@ class BudgetPolicy {
 
   void SeeTree(const TreeSeen& tree);
   void SeePlain() { ++seen_plain_; }
-  // Time until the next decision that would have passed whatever they do, such as others' prompts.
+  // Time until the next decision that would have passed whatever they do, such as others' prompts. Before
+  // that decision, or it takes them for a loss.
   void Excuse(double seconds) { excused_ += seconds; }
 
   // After a step with any of the sequences in it: nodes of their next trees. `now` in seconds, never falling;
@@ -100,7 +105,9 @@ class BudgetPolicy {
   bool Unsettled(const BudgetLoad& load) const;
   bool Closed(const BudgetLoad& load) const;
   bool GivenUp(const BudgetLoad& load) const;
-  double OwnRate(const BudgetLoad& load, int nodes) const;
+  double PlainStep(const BudgetLoad& load) const;
+  double Round(const BudgetLoad& load, const Away& away, int nodes) const;
+  double Lost(double seconds, double tokens, double rate);
   void Account(double now);
   void BeginTrial(const BudgetLoad& load, int nodes, double now);
   bool TrialIsOver(const BudgetLoad& load, double now) const;
@@ -123,7 +130,8 @@ class BudgetPolicy {
   bool left_ = true;                     // all were gone since then
   double tokens_ = 0;                    // of trees since then, as expected
   int seen_plain_ = 0;                   // tokens since then
-  int64_t alike_ = 0;                    // decisions in a row with nearly as many sequences
+  int most_lately_ = 0;                  // sequences
+  int since_most_ = 0;                   // decisions
   int64_t steps_ = 0;
   int64_t trials_ = 0;
 };

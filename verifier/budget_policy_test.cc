@@ -28,6 +28,7 @@ struct World {
   double promised = 1;       // what scores say over what is true
   int most_nodes = 64;
   double prompts = 0;  // of others: as much longer takes a step of 16 or so
+  int reading = 0;     // of the sequences, their prompts: 5 ms of every step
 
   double Step(int rows) const {
     return step_base + step_row * *std::lower_bound(kBounds.begin(), kBounds.end(), std::min(rows, 512));
@@ -78,6 +79,18 @@ class Simulation {
       Step();
     }
   }
+  // Nothing happens for so long while trees are awaited.
+  void Hiccup(double seconds) { now_ += seconds; }
+  // Of so many seconds, how many were of plain decoding.
+  double PlainSeconds(double seconds) {
+    double plain = 0;
+    for (const double begin = now_; now_ < begin + seconds;) {
+      const double before = now_;
+      Step();
+      plain += drafts() ? 0 : now_ - before;
+    }
+    return plain;
+  }
   // All sequences end, and others come later.
   void Idle(double seconds) {
     policy_.Leave(now_);
@@ -100,12 +113,13 @@ class Simulation {
 
   double Step() {
     const int nodes = budget_;
-    const int rows = world_.sequences * (nodes + 1);
+    const int ready = world_.sequences - world_.reading;
+    const int rows = ready * (nodes + 1);
     const double away = nodes > 0 ? world_.Away() * Noise() * (was_plain_ ? 2 : 1) : 0;
     const double step = world_.Step(rows) * Noise();
     now_ += away + step + (nodes == 0 && !was_plain_ ? world_.away / 2 : 0);  // the Decode has its way too
     double tokens = 0;
-    for (int i = 0; i < world_.sequences; ++i) {
+    for (int i = 0; i < ready; ++i) {
       std::vector<float> score = {0};
       std::vector<int32_t> path = {0};
       for (int node = 1; node <= nodes; ++node) {
@@ -121,19 +135,27 @@ class Simulation {
                          .path = path,
                          .away_seconds = away,
                          .disturbed = was_plain_,
-                         .trees = world_.sequences});
+                         .trees = ready});
       } else {
         policy_.SeePlain();
       }
     }
-    costs_.Observe(rows, world_.sequences, step);
+    if (world_.reading > 0) {
+      now_ += 5e-3;
+      policy_.Excuse(5e-3);
+    } else {
+      costs_.Observe(rows, ready, step);
+    }
     if (world_.prompts > 0 && std::uniform_real_distribution<>(0, 1)(random_) < 1.0 / 16) {
       now_ += world_.prompts;
       policy_.Excuse(world_.prompts);
     }
     was_plain_ = nodes == 0;
-    budget_ = policy_.Decide(
-        {.sequences = world_.sequences, .most_nodes = world_.most_nodes, .most_rows = 512}, now_);
+    budget_ = policy_.Decide({.sequences = world_.sequences,
+                              .reading = world_.reading,
+                              .most_nodes = world_.most_nodes,
+                              .most_rows = 512},
+                             now_);
     return tokens;
   }
 
@@ -219,6 +241,89 @@ TEST(BudgetPolicyTest, OthersPromptsAreNoLossOfTrees) {
   EXPECT_GT(world.Best(), 1.05 * world.Rate(0));
   EXPECT_LT(world.Best(), 1.3 * world.Rate(0));
   EXPECT_GT(trees, 90);
+}
+
+// Text of other kinds of sequences, however much of it.
+TEST(BudgetPolicyTest, LongPromptsOfOthersAreNoLossOfTreesEither) {
+  for (const double prompts : {30e-3, 60e-3, 150e-3}) {
+    Simulation simulation({.name = "", .prompts = prompts});
+    simulation.Run(20);
+    EXPECT_LT(simulation.PlainSeconds(20), 1) << prompts;
+  }
+}
+
+TEST(BudgetPolicyTest, AHiccupEndsNoTrees) {
+  for (const int sequences : {1, 8}) {
+    for (const double seconds : {0.05, 0.3, 1.0}) {
+      Simulation simulation({.name = "", .sequences = sequences, .step_row = 2e-6});
+      simulation.Run(10);
+      simulation.Hiccup(seconds);
+      EXPECT_LT(simulation.PlainSeconds(20), 0.1) << sequences << " sequences, " << seconds;
+      double plain = 0;
+      for (int i = 0; i < 6; ++i) {
+        simulation.Hiccup(seconds);
+        plain += simulation.PlainSeconds(5);
+      }
+      EXPECT_LT(plain, 0.5) << sequences << " sequences, once in five seconds " << seconds;
+    }
+  }
+}
+
+// What most rounds win and one in twenty loses many times over is a loss.
+TEST(BudgetPolicyTest, HiccupsAllTheTimeEndTrees) {
+  for (const int sequences : {1, 8}) {
+    Simulation simulation({.name = "", .sequences = sequences, .step_row = 2e-6});
+    simulation.Run(30);
+    double plain = 0;
+    double all = 0;
+    while (all < 200) {
+      if (simulation.drafts()) {
+        simulation.Hiccup(0.3);
+        all += 0.3;
+      }
+      plain += simulation.PlainSeconds(0.02);
+      all += 0.02;
+    }
+    EXPECT_GT(plain, 0.9 * all) << sequences;
+  }
+}
+
+TEST(BudgetPolicyTest, SequencesThatReadTheirPromptsAreNoLossOfTrees) {
+  for (const int reading : {4, 6, 7}) {
+    World world = {.name = "", .sequences = 8, .step_row = 2e-6};
+    Simulation simulation(world);
+    simulation.Run(30);
+    double plain = 0;
+    for (int i = 0; i < 40; ++i) {
+      world.reading = reading;
+      simulation.Change(world);
+      simulation.PlainSeconds(1);
+      world.reading = 0;
+      simulation.Change(world);
+      plain += simulation.PlainSeconds(0.25);
+    }
+    EXPECT_LT(plain, 0.5) << reading;
+  }
+}
+
+TEST(BudgetPolicyTest, FindsTreesAgainWhileTheNumberOfSequencesChanges) {
+  for (const int few : {1, 2, 4, 8, 32}) {
+    World world = {.name = "", .sequences = few, .step_row = 2e-6, .first_node = 0.05};
+    Simulation simulation(world);
+    const auto flip = [&](double seconds) {
+      double plain = 0;
+      for (double all = 0; all < seconds; all += 0.004) {
+        world.sequences = world.sequences == few ? few + 1 : few;
+        simulation.Change(world);
+        plain += simulation.PlainSeconds(0.004);
+      }
+      return plain;
+    };
+    flip(5);
+    world.first_node = 0.9;
+    flip(20);
+    EXPECT_LT(flip(10), 0.5) << few;
+  }
 }
 
 TEST(BudgetPolicyTest, ASequenceThatMayNotDraftNeverDoes) {

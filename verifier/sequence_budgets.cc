@@ -56,6 +56,7 @@ void SequenceBudgets::Count(const Sequence& sequence) {
   tokens_ += tokens;
   if (sequence.follows_budget) {
     ++kind.load.sequences;
+    kind.load.reading += sequence.phase == Phase::kPrefill ? 1 : 0;
     kind.load.most_nodes = std::max(kind.load.most_nodes, sequence.args.tree_nodes);
     kind.rows += rows;
     kind.tokens += tokens;

@@ -43,7 +43,7 @@ class SequenceBudgets {
   // A step with prompt rows ended: trees that waited for it were away for longer than drafts take.
   void SeePrompt(Clock::time_point end) { prompt_end_ = end; }
   // A step with prompt rows, or that was compared with an oracle, took longer than the rows of its trees do,
-  // which is no loss of those that draft. `trees` may be 0.
+  // which is no loss of those that draft. Before Decide; `trees` may be 0.
   void Excuse(int rows, int trees, Clock::time_point begin, Clock::time_point end);
 
   // Of the sequence's next tree, after Decide; notes that it is told.

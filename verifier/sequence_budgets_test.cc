@@ -113,6 +113,38 @@ TEST(SequenceBudgetsTest, IsNowhereBelowPlainDecodingWhereStepsAndDraftsTakeTurn
   }
 }
 
+// Clients whose number is always near a power of two, one or two of them between their requests.
+TEST(SequenceBudgetsTest, FindsTreesWhereRequestsComeAndGo) {
+  for (const int clients : {2, 3, 5, 9, 17, 33}) {
+    SimulatedService service(kTreesDoNotPay);
+    SimulatedWorld world = kTreesPay;
+    world.temperature = kTreesDoNotPay.temperature;
+    service.Change(world, /*seconds=*/5);
+    const double automatic = service.Loop(ServiceMode::kAuto, clients, /*seconds=*/5, /*uncounted=*/25);
+    const double off = service.Loop(ServiceMode::kOff, clients, 5, 0);
+    const double tree = service.Loop(ServiceMode::kTree, clients, 5, 0);
+    EXPECT_GT(tree, 1.2 * off) << clients;
+    EXPECT_GT(automatic, 0.92 * tree) << clients;
+  }
+}
+
+TEST(SequenceBudgetsTest, IsNotBelowPlainDecodingWhereRequestsComeAndGo) {
+  for (const int clients : {1, 3, 8, 33}) {
+    SimulatedService service(kTreesDoNotPay);
+    const double automatic = service.Loop(ServiceMode::kAuto, clients, 10, 5);
+    EXPECT_GT(automatic, 0.98 * service.Loop(ServiceMode::kOff, clients, 10, 1)) << clients;
+  }
+}
+
+// A step with prompt rows is excused before the decision after it.
+TEST(SequenceBudgetsTest, LongPromptsDoNotEndTrees) {
+  SimulatedWorld world = kTreesPay;
+  world.prompt = 40e-3;
+  SimulatedService service(world);
+  const double automatic = service.Loop(ServiceMode::kAuto, 8, 20, 10);
+  EXPECT_GT(automatic, 0.95 * service.Loop(ServiceMode::kTree, 8, 20, 1));
+}
+
 // Trees of some texts give much, of others less than plain decoding: what some won pays for trying others.
 TEST(SequenceBudgetsTest, TextsThatDifferAreNoReasonToStayInPlainDecoding) {
   constexpr int kServices = 40;

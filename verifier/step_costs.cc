@@ -14,11 +14,22 @@ absl::Status VerifierImpl::MeasureCosts() {
                           budgets_.costs());
 }
 
+int VerifierImpl::TreeRows() const {
+  int rows = 0;
+  for (const StepTree& tree : step_trees_) {
+    rows += static_cast<int>(tree.token.size());
+  }
+  return rows;
+}
+
 void VerifierImpl::DecideBudgets() {
   for (int i = 0; i < static_cast<int>(trees_.size()); ++i) {
     budgets_.See(*trees_[i].sequence, runner_->outcome(i), step_begin_, static_cast<int>(trees_.size()));
   }
   const auto now = Clock::now();
+  if (!chunks_.empty() || runner_->shadowed()) {
+    budgets_.Excuse(TreeRows(), static_cast<int>(trees_.size()), step_begin_, now);
+  }
   budgets_.Decide(now);
   if (options_.on_budget_report) {
     budgets_.Report(now, options_.on_budget_report);
@@ -28,21 +39,14 @@ void VerifierImpl::DecideBudgets() {
 // All that a step takes belongs to its cost: the owners' next trees find the thread busy as long.
 void VerifierImpl::NoteStepCost() {
   const auto now = Clock::now();
-  int rows = 0;
   for (const TreeInStep& tree : trees_) {
     tree.sequence->told_at = now;
   }
-  for (const StepTree& tree : step_trees_) {
-    rows += static_cast<int>(tree.token.size());
-  }
-  const auto trees = static_cast<int>(trees_.size());
   if (!chunks_.empty()) {
     budgets_.SeePrompt(now);
   }
-  if (!chunks_.empty() || runner_->shadowed()) {
-    budgets_.Excuse(rows, trees, step_begin_, now);
-  } else if (step_status_.ok()) {
-    budgets_.SeeStep(rows, trees, step_begin_, now);
+  if (chunks_.empty() && !runner_->shadowed() && step_status_.ok()) {
+    budgets_.SeeStep(TreeRows(), static_cast<int>(trees_.size()), step_begin_, now);
   }
 }
 

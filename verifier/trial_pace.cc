@@ -10,8 +10,23 @@ constexpr double kSpacing = 200;
 constexpr double kHopelessSpacing = 2000;
 // And twice as long, up to four times, where trials of trees were in vain.
 constexpr int kMostInVain = 2;
+// Seconds; a machine's hiccups do not follow its steps.
+constexpr double kMostLate = 0.5;
 
 }  // namespace
+
+void TrialPace::Pass(double seconds) {
+  clock_ += seconds;
+  late_ = std::max(0.0, late_ - seconds / kSpacing);
+}
+
+double TrialPace::Late(double seconds) {
+  if (seconds <= 0 || late_ >= kMostLate) {
+    return std::max(0.0, seconds);
+  }
+  late_ += seconds;
+  return 0;
+}
 
 void TrialPace::EndTrialOfTrees(double lost, bool in_vain, double least) {
   next_ = clock_ + std::max(kSpacing * (1 << in_vain_) * lost, least);
@@ -31,6 +46,7 @@ void TrialPace::EnterTrees(double lost, double least) {
 
 void TrialPace::Stay(double lost, double credit) {
   lost_ = std::max(-credit, lost_ + lost);
+  late_ = std::max(0.0, late_ + std::min(0.0, lost));
   least_lost_ = std::min(least_lost_, lost_);
 }
 
@@ -41,6 +57,7 @@ void TrialPace::LeaveTrees(double most, double least) {
     opens_ = next_;
   } else {
     next_ = clock_ + least;
+    opens_ = clock_;
     in_vain_ = 0;
   }
 }

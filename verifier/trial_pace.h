@@ -8,7 +8,7 @@ namespace arborist::verifier {
 // followed by 200 times as long without trees. Seconds are of a clock that runs while there are so many.
 class TrialPace {
  public:
-  void Pass(double seconds) { clock_ += seconds; }
+  void Pass(double seconds);
 
   // Nothing keeps them from a trial.
   bool due() const { return clock_ >= next_; }
@@ -30,9 +30,14 @@ class TrialPace {
   // In trees: what was lost meanwhile, below zero if it was won. That pays for what was lost before, and no
   // more than `credit` of it for what this stay loses later.
   void Stay(double lost, double credit);
+  // What of so many seconds, by which trees came later than anybody expects, is a loss: nothing as long as
+  // such hiccups are a two-hundredth of the time or trees win more meanwhile, for they say nothing of what
+  // comes.
+  double Late(double seconds);
   // Since they entered trees or had won most.
   double stay_lost() const { return lost_ - least_lost_; }
-  // No more than `most` seconds are charged: a long stay lost most of it in other times.
+  // No more than `most` seconds are charged: a long stay lost most of it in other times. One that won opens
+  // trees again, whatever the trial that led there lost.
   void LeaveTrees(double most, double least);
 
  private:
@@ -41,6 +46,7 @@ class TrialPace {
   double opens_ = 0;
   double lost_ = 0;        // by this stay in trees and the trial that led there
   double least_lost_ = 0;  // the least that it was
+  double late_ = 0;        // forgiven and not made good
   int in_vain_ = 0;        // the last trials of trees
   bool in_trees_ = false;
 };

@@ -68,6 +68,7 @@ TEST(TrialPaceTest, WhatIsWonPaysForWhatWasLostAndForSomeOfWhatComes) {
 
 TEST(TrialPaceTest, AStayThatWonIsFollowedByTheLeastAlone) {
   TrialPace pace;
+  pace.EndTrialOfTrees(2, /*in_vain=*/false, kLeast);
   pace.EnterTrees(2, kLeast);
   pace.Stay(-2, kCredit);
   pace.LeaveTrees(kMost, kLeast);
@@ -75,6 +76,19 @@ TEST(TrialPaceTest, AStayThatWonIsFollowedByTheLeastAlone) {
   EXPECT_FALSE(pace.due());
   pace.Pass(kLeast);
   EXPECT_TRUE(pace.due());
+}
+
+TEST(TrialPaceTest, HiccupsAreForgivenUntilTheyAreTooMany) {
+  TrialPace pace;
+  EXPECT_EQ(pace.Late(0.3), 0);
+  EXPECT_EQ(pace.Late(0.3), 0);
+  EXPECT_EQ(pace.Late(0.3), 0.3);
+  pace.Pass(200);
+  EXPECT_EQ(pace.Late(0.6), 0);
+  EXPECT_EQ(pace.Late(0.1), 0.1);
+  pace.EnterTrees(0, kLeast);
+  pace.Stay(-1, kCredit);
+  EXPECT_EQ(pace.Late(0.1), 0);
 }
 
 TEST(TrialPaceTest, NoMoreThanTheMostIsCharged) {

@@ -105,6 +105,7 @@ class VerifierImpl final : public Verifier {
   // After a step or a copy failed on a GPU, which leaves it unusable: ends everything.
   void FailDevice();
   void BuildCommitted(int index, double step_seconds);
+  int TreeRows() const;  // of the step
   void DecideBudgets();
   void NoteStepCost();
   // What the last step and the boundary after it brought; once.

@@ -37,29 +37,57 @@ double SimulatedService::Batch(ServiceMode mode, int sequences, int tokens) {
   ones_.clear();
   for (int i = 0; i < sequences; ++i) {
     auto one = std::make_unique<One>();
-    one->left = tokens;
-    one->begun = now_;
-    one->text = world_.varied > 0 ? Uniform(-1, 1) : 0;
-    one->sequence.follows_budget = one->sequence.args.automatic = mode == ServiceMode::kAuto;
-    one->sequence.args.sampling.temperature = static_cast<float>(world_.temperature);
-    one->sequence.args.tree_nodes = mode == ServiceMode::kOff ? 0 : mode == ServiceMode::kTree ? 8 : 16;
-    one->sequence.args.projection_hash = mode == ServiceMode::kOff ? "" : "features";
-    one->late = true;
-    one->drafter = mode == ServiceMode::kTree || (mode == ServiceMode::kAuto && !ended_plainly_);
-    One* raw = one.get();
     ones_.push_back(std::move(one));
-    After(Hop() * (raw->drafter ? 4 : 2) + i * 15e-6, [this, raw] {
-      raw->phase = One::kPrompt;
-      Step();
-    });
+    Begin(*ones_.back(), tokens, i * 15e-6);
   }
+  RunAll();
+  return rate_;
+}
+
+double SimulatedService::Loop(ServiceMode mode, int clients, double seconds, double uncounted) {
+  mode_ = mode;
+  ones_.clear();
+  const double begin = now_ + uncounted;
+  until_ = begin + seconds;
+  After(uncounted, [this] { tokens_ = 0; });
+  for (int i = 0; i < clients; ++i) {
+    ones_.push_back(std::make_unique<One>());
+    Begin(*ones_.back(), static_cast<int>(Uniform(128, 257)), Uniform(0, 100e-3));
+  }
+  RunAll();
+  until_ = 0;
+  return static_cast<double>(tokens_) / (now_ - begin);
+}
+
+void SimulatedService::Change(const SimulatedWorld& world, double seconds) {
+  After(seconds, [this, world] { world_ = world; });
+}
+
+void SimulatedService::Begin(One& one, int tokens, double wait) {
+  one = One();
+  one.tokens = one.left = tokens;
+  one.begun = now_;
+  one.text = world_.varied > 0 ? Uniform(-1, 1) : 0;
+  one.sequence.phase = Phase::kPrefill;
+  one.sequence.follows_budget = one.sequence.args.automatic = mode_ == ServiceMode::kAuto;
+  one.sequence.args.sampling.temperature = static_cast<float>(world_.temperature);
+  one.sequence.args.tree_nodes = mode_ == ServiceMode::kOff ? 0 : mode_ == ServiceMode::kTree ? 8 : 16;
+  one.sequence.args.projection_hash = mode_ == ServiceMode::kOff ? "" : "features";
+  one.late = true;
+  one.drafter = mode_ == ServiceMode::kTree || (mode_ == ServiceMode::kAuto && !ended_plainly_);
+  After(Hop() * (one.drafter ? 4 : 2) + wait, [this, &one] {
+    one.phase = One::kPrompt;
+    Step();
+  });
+}
+
+void SimulatedService::RunAll() {
   while (!events_.empty()) {
     const Event event = events_.top();
     events_.pop();
     now_ = event.at;
     event.what();
   }
-  return rate_;
 }
 
 double SimulatedService::Uniform(double low, double high) {
@@ -129,7 +157,7 @@ void SimulatedService::EndStep(double begin, int rows) {
     std::vector<int32_t> path = {0};
     const double luck = Uniform(0, 1);
     for (int node = 1; node < one->sequence.round.tree.nodes(); ++node) {
-      if ((node <= 7 ? luck : Uniform(0, 1)) < world_.Accepted(node, 256 - one->left, one->text)) {
+      if ((node <= 7 ? luck : Uniform(0, 1)) < world_.Accepted(node, one->tokens - one->left, one->text)) {
         path.push_back(node);
       }
     }
@@ -137,6 +165,9 @@ void SimulatedService::EndStep(double begin, int rows) {
     outcome.path = path;
     budgets_.See(one->sequence, outcome, At(begin), trees);
     paths.push_back(path);
+  }
+  if (!prompts_.empty()) {
+    budgets_.Excuse(rows, trees, At(begin), At(now_));
   }
   budgets_.Decide(At(now_));
   for (int i = 0; i < trees; ++i) {
@@ -146,10 +177,10 @@ void SimulatedService::EndStep(double begin, int rows) {
     budgets_.SeeStep(rows, trees, At(begin), At(now_));
   } else {
     budgets_.SeePrompt(At(now_));
-    budgets_.Excuse(rows, trees, At(begin), At(now_));
   }
   for (One* one : prompts_) {
     one->phase = One::kDrafting;
+    one->sequence.phase = Phase::kReady;
   }
   busy_ = false;
   Step(prompts_);
@@ -160,12 +191,16 @@ void SimulatedService::Commit(One& one, int tokens) {
   const int next = budgets_.Next(one.sequence);
   one.sequence.told_at = At(now_);
   one.left -= tokens;
+  tokens_ += tokens;
   one.plain_tokens += round.decode_left > 0 ? tokens : 0;
   trees_ += round.decode_left == 0 ? 1 : 0;
   if (one.left <= 0) {
     one.phase = One::kGone;
-    rate_ += 256 / (now_ + Hop() * (one.drafter ? 2 : 1) - one.begun);
-    ended_plainly_ = mode_ == ServiceMode::kAuto ? 2 * one.plain_tokens > 256 : ended_plainly_;
+    rate_ += one.tokens / (now_ + Hop() * (one.drafter ? 2 : 1) - one.begun);
+    ended_plainly_ = mode_ == ServiceMode::kAuto ? 2 * one.plain_tokens > one.tokens : ended_plainly_;
+    if (now_ < until_) {
+      Begin(one, static_cast<int>(Uniform(128, 257)), Hop());
+    }
   } else if (round.decode_left == 0 || (mode_ == ServiceMode::kAuto && next > 0)) {
     one.late = one.late || round.decode_left > 0;
     Tell(one, next);
@@ -239,7 +274,8 @@ void SimulatedService::Arrive(One& one, int nodes, int decode_left) {
   for (int node = 1; node <= nodes; ++node) {
     round.tree.token.push_back(TokenId{});
     round.tree.parent.push_back(0);
-    round.tree.score.push_back(static_cast<float>(std::log(world_.Accepted(node, 256 - one.left, one.text))));
+    round.tree.score.push_back(
+        static_cast<float>(std::log(world_.Accepted(node, one.tokens - one.left, one.text))));
   }
   round.decode_left = decode_left;
   round.submitted = At(now_);

@@ -48,7 +48,12 @@ class SimulatedService {
 
   // All requests at once; the sum of tokens / whole time of each.
   double Batch(ServiceMode mode, int sequences, int tokens = 256);
+  // So many clients: where a request ends, its client sends another after a moment. Tokens a second, after so
+  // many seconds that do not count.
+  double Loop(ServiceMode mode, int clients, double seconds, double uncounted);
   void Idle(double seconds) { now_ += seconds; }
+  // Of the next Loop, after so many seconds: other texts.
+  void Change(const SimulatedWorld& world, double seconds);
   int64_t trees() const { return trees_; }
 
  private:
@@ -58,6 +63,7 @@ class SimulatedService {
     Sequence sequence;
     Phase phase = kComing;
     double text = 0;
+    int tokens = 0;
     int left = 0;
     int plain_tokens = 0;
     double begun = 0;
@@ -85,6 +91,9 @@ class SimulatedService {
   // `read`: whose prompts were read. They hear of it when the next step is planned and all that came are
   // counted.
   void Step(std::vector<One*> read = {});
+  // A client's request, after so many seconds.
+  void Begin(One& one, int tokens, double wait);
+  void RunAll();
   void EndStep(double begin, int rows);
   void Commit(One& one, int tokens);
   // The drafter hears what pays; it drafts or sends a Decode.
@@ -92,7 +101,7 @@ class SimulatedService {
   void Device();
   void Arrive(One& one, int nodes, int decode_left);
 
-  const SimulatedWorld world_;
+  SimulatedWorld world_;
   SequenceBudgets budgets_;
   ServiceMode mode_ = ServiceMode::kOff;
   std::vector<std::unique_ptr<One>> ones_;
@@ -100,6 +109,8 @@ class SimulatedService {
   int64_t order_ = 0;
   double now_ = 0;
   double rate_ = 0;
+  double until_ = 0;  // clients send requests
+  int64_t tokens_ = 0;
   int64_t trees_ = 0;
   bool ended_plainly_ = false;  // most of the last request with AUTO
   Owner last_ = kVerifiers;     // that computed on the GPU
