@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "kernels/testing/small_shapes.h"
 #include "kernels/tree_attention_mla/cuda_case.h"
 #include "kernels/tree_attention_mla/cuda_scratch.h"
 #include "kernels/tree_attention_mla/division.h"
@@ -23,7 +24,9 @@ using testing::PagesFor;
 using testing::Random;
 using testing::RandomStory;
 using testing::RowsOnDevice;
+using testing::Small;
 using testing::Story;
+using testing::Thinned;
 
 struct Growth {
   int64_t heads;
@@ -37,16 +40,20 @@ struct Growth {
 class TreeDivisionCudaTest : public testing::CudaTest {};
 
 TEST_F(TreeDivisionCudaTest, ARowHasTheSameBitsHoweverManySequencesStandBesideItAndPaddingRowsAreZero) {
-  for (const Growth& g :
-       {Growth{8, 512, 64, 250, 9, {1, 3, 16, 70, 130}}, Growth{8, 512, 64, 1490, 5, {1, 8, 120}},
-        Growth{16, 512, 64, 20, 7, {1, 90}}, Growth{24, 512, 64, 300, 4, {1, 100}},
-        Growth{64, 512, 64, 700, 3, {1, 8, 50}}, Growth{128, 512, 64, 130, 5, {1, 4, 15}},
-        Growth{128, 512, 64, 16900, 4, {1, 4}}, Growth{8, 128, 32, 600, 3, {1, 8, 30, 150}}}) {
+  const std::vector<Growth> growths = {{8, 512, 64, 250, 9, {1, 3, 16, 70, 130}},
+                                       {8, 512, 64, 1490, 5, {1, 8, 120}},
+                                       {16, 512, 64, 20, 7, {1, 90}},
+                                       {24, 512, 64, 300, 4, {1, 100}},
+                                       {64, 512, 64, 700, 3, {1, 8, 50}},
+                                       {128, 512, 64, 130, 5, {1, 4, 15}},
+                                       {128, 512, 64, 16900, 4, {1, 4}},
+                                       {8, 128, 32, 600, 3, {1, 8, 30, 150}}};
+  for (const Growth& g : Thinned(growths, 3)) {
     Random random;
     const AttentionShape shape{.heads = g.heads, .latent = g.latent, .rope = g.rope};
     const Story s = RandomStory(random, shape, g.prefix, g.nodes, true);
     std::vector<std::vector<uint32_t>> expected;
-    for (const int sequences : g.sequences) {
+    for (const int sequences : Thinned(g.sequences, 2)) {
       AttentionCase c(shape, sequences * PagesFor(s.prefix() + s.nodes()));
       for (int i = 0; i < sequences; ++i) {
         AddTree(c, s);
@@ -125,7 +132,7 @@ TEST_F(TreeDivisionCudaTest, ARowHasTheSameBitsWhateverTheTableHasRoomFor) {
 
 // Calls by rows ask for more or less shared memory by their size, but a kernel has one limit for all threads.
 TEST_F(TreeDivisionCudaTest, ThreadsThatAttendAtOnceWithDifferentSizesGetTheBitsOfOneThread) {
-  constexpr int kCalls = 200;
+  const int calls = Small(200, 3);
   Random random;
   const AttentionShape shape{.heads = 8, .latent = 512, .rope = 64};
   const Story s = RandomStory(random, shape, 200, 5, true);
@@ -163,7 +170,7 @@ TEST_F(TreeDivisionCudaTest, ThreadsThatAttendAtOnceWithDifferentSizesGetTheBits
     threads.emplace_back([&, t] {
       cudaStream_t own = nullptr;
       EXPECT_EQ(cudaStreamCreate(&own), cudaSuccess);
-      for (int i = 0; i < kCalls && !HasFailure(); ++i) {
+      for (int i = 0; i < calls && !HasFailure(); ++i) {
         EXPECT_EQ(rows_of(sizes[t], {.threads = nullptr, .cuda_stream = own}), alone[t]) << "call " << i;
       }
       EXPECT_EQ(cudaStreamDestroy(own), cudaSuccess);
