@@ -3,11 +3,30 @@
 
 #include <exception>
 #include <utility>
+#include <vector>
 
+#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "prometheus/exposer.h"
 
 namespace arborist {
+namespace {
+
+// A connection takes a thread until its request has come whole, and a scrape waits for a free one: so a
+// request that does not come is given up soon, and a handful of them leaves threads over.
+std::vector<std::string> ServerOptions(const std::string& address) {
+  return {"listening_ports", address, "num_threads", "8", "request_timeout_ms", "2000"};
+}
+
+// The server would take a list of ports, options behind a port ("9101s") and the like.
+bool IsOneAddress(const std::string& address) {
+  const size_t colon = address.rfind(':');
+  return colon != std::string::npos && colon > 0 && colon + 1 < address.size() &&
+         address.find_first_of(", \t+") == std::string::npos &&
+         address.find_first_not_of("0123456789", colon + 1) == std::string::npos;
+}
+
+}  // namespace
 
 MetricExposer::MetricExposer(std::unique_ptr<prometheus::Exposer> exposer) : exposer_(std::move(exposer)) {}
 
@@ -15,8 +34,12 @@ MetricExposer::~MetricExposer() = default;
 
 absl::StatusOr<std::unique_ptr<MetricExposer>> MetricExposer::Start(const std::string& address,
                                                                     const MetricRegistry& registry) {
+  if (!IsOneAddress(address)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("metrics.listen=", address, ", expected ip:port, as 127.0.0.1:9101"));
+  }
   try {
-    auto exposer = std::make_unique<prometheus::Exposer>(address);
+    auto exposer = std::make_unique<prometheus::Exposer>(ServerOptions(address));
     exposer->RegisterCollectable(registry.registry_);
     return std::unique_ptr<MetricExposer>(new MetricExposer(std::move(exposer)));
   } catch (const std::exception& error) {

@@ -12,12 +12,14 @@ class Exposer;
 
 namespace arborist {
 
-// Serves a registry over plain HTTP as GET /metrics, from two threads of its own, until it is destroyed. It
-// has no authentication: listen where only Prometheus comes.
+// Serves a registry over plain HTTP as GET /metrics, from eight threads of its own, until it is destroyed. A
+// connection whose request has not come whole within 2 s is closed, so that half-open ones hold a scrape up
+// for no longer, and only when there are eight. It has no authentication: listen where only Prometheus comes.
 class MetricExposer {
  public:
-  // `address` is ip:port; port 0 lets the system choose. FailedPrecondition,
-  // with the address, when it cannot be listened on. The registry outlives the exposer.
+  // `address` is one ip:port; port 0 lets the system choose. InvalidArgument for anything else,
+  // FailedPrecondition when it cannot be listened on, both with the address. The registry outlives the
+  // exposer.
   static absl::StatusOr<std::unique_ptr<MetricExposer>> Start(const std::string& address,
                                                               const MetricRegistry& registry);
   ~MetricExposer();

@@ -1,4 +1,9 @@
+#include <unistd.h>
+
+#include <chrono>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "common/metrics/exposer.h"
 #include "common/metrics/registry.h"
@@ -54,12 +59,55 @@ TEST(MetricsTest, ATakenPortAndNonsenseAreRefusedByName) {
   auto first = MetricExposer::Start("127.0.0.1:0", registry);
   ASSERT_TRUE(first.ok()) << first.status();
   const std::string taken = "127.0.0.1:" + std::to_string((*first)->port());
-  for (const std::string& address : {taken, std::string("127.0.0.1:notaport")}) {
-    const auto second = MetricExposer::Start(address, registry);
-    EXPECT_EQ(second.status().code(), absl::StatusCode::kFailedPrecondition);
-    EXPECT_THAT(std::string(second.status().message()),
-                HasSubstr("metrics.listen=" + address + ", expected"));
+  const auto second = MetricExposer::Start(taken, registry);
+  EXPECT_EQ(second.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(second.status().message()), HasSubstr("metrics.listen=" + taken + ", expected"));
+  for (const std::string address :
+       {"127.0.0.1:notaport", "127.0.0.1:0,127.0.0.1:0", "127.0.0.1:0s", "9101", "127.0.0.1:", ":0", ""}) {
+    const auto refused = MetricExposer::Start(address, registry);
+    EXPECT_EQ(refused.status().code(), absl::StatusCode::kInvalidArgument) << address;
+    EXPECT_THAT(std::string(refused.status().message()),
+                HasSubstr("metrics.listen=" + address + ", expected ip:port"));
   }
+}
+
+// Connections that send a part of a request and no more.
+class HalfOpen {
+ public:
+  HalfOpen(int port, int count) {
+    for (int i = 0; i < count; ++i) {
+      sockets_.push_back(ConnectTo(port));
+      EXPECT_EQ(write(sockets_.back(), "GET /met", 8), 8);
+    }
+  }
+  ~HalfOpen() {
+    for (const int socket : sockets_) {
+      close(socket);
+    }
+  }
+
+ private:
+  std::vector<int> sockets_;
+};
+
+// Seconds until a scrape is answered while `count` connections are half open.
+double SecondsOfAScrapeBeside(int count) {
+  MetricRegistry registry;
+  registry.AddCounter("steps_total", "Steps.");
+  auto exposer = MetricExposer::Start("127.0.0.1:0", registry);
+  EXPECT_TRUE(exposer.ok()) << exposer.status();
+  const HalfOpen others((*exposer)->port(), count);
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));  // until they have their threads
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_THAT(HttpGet((*exposer)->port(), "/metrics"), HasSubstr("arborist_steps_total 0\n"));
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+TEST(MetricsTest, AFewHalfOpenConnectionsDoNotHoldAScrapeUp) { EXPECT_LT(SecondsOfAScrapeBeside(4), 1.5); }
+
+// Two rounds of 2 s and what a loaded machine adds; it was 30 s behind two.
+TEST(MetricsTest, ManyHalfOpenConnectionsHoldAScrapeUpForSecondsOnly) {
+  EXPECT_LT(SecondsOfAScrapeBeside(12), 10);
 }
 
 TEST(MetricsDeathTest, NamesThatBreakTheRulesAreOurFault) {
