@@ -4,17 +4,17 @@ inputs, each step against plain Python and PyTorch; caches in pages of 64 and of
 "skipped: ..." and ends with 0. --report=FILE writes {"passed", "failed", "skipped"} as JSON."""
 
 import json
-import os
 import pathlib
 import random
 import sys
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+sys.path[:0] = [str(pathlib.Path(__file__).resolve().parent), str(ROOT / "tests")]
 
 import reference  # noqa: E402
 from arborist_kernels import KernelError, Library  # noqa: E402
+from programs import BIN  # noqa: E402
 
 try:
     import torch
@@ -26,9 +26,7 @@ except ModuleNotFoundError as missing:
 
 
 def library():
-    built = pathlib.Path(os.environ.get("ARBORIST_BINARY_DIR", ROOT / "build/release"))
-    programs = pathlib.Path(os.environ.get("ARBORIST_BIN", built / "bin"))
-    return Library(programs.resolve().parent / "lib/libarborist_kernels.so", ROOT / "kernels/capi/arborist_kernels.h")
+    return Library(BIN.resolve().parent / "lib/libarborist_kernels.so", ROOT / "kernels/capi/arborist_kernels.h")
 
 
 def expect(good, what):

@@ -15,7 +15,10 @@ import statistics
 import sys
 import time
 
-import torch
+try:
+    import torch
+except ModuleNotFoundError:
+    torch = None
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "gpu")]
@@ -120,8 +123,8 @@ def measure(kernels, streams, depths, budget):
 
 
 def main():
-    if not torch.cuda.is_available():
-        print("skipped: no CUDA device")
+    if torch is None or not torch.cuda.is_available():
+        print("skipped: no PyTorch" if torch is None else "skipped: no CUDA device")
         return
     kernels, rows = library(), []
     print(f"{torch.cuda.get_device_name()}\n{'streams':>8}{'depths':>8}{'k':>5}{'budget':>8}{'heapq us':>12}{'CPU us':>10}{'GPU us':>10}")

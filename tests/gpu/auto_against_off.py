@@ -20,13 +20,12 @@ import sys
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "pipeline"))
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from end_to_end import Mps, one_batch  # noqa: E402
-from processes import BINARY, Cluster  # noqa: E402
-
-os.environ.setdefault("ARBORIST_BIN", os.path.join(BINARY, "bin"))
 from gpu_run import binary_hash, commit, device  # noqa: E402
+from processes import Cluster  # noqa: E402
+from programs import BIN, named, require  # noqa: E402
 
 LIMIT = -0.02
-PROGRAMS = ["arborist-coordinator", "arborist-drafter", "arborist-verifier"]
+PROGRAMS = ("arborist-verifier", "arborist-drafter", "arborist-coordinator", "arborist")
 # Student's t for 95 %, two-sided, by degrees of freedom.
 STUDENT = {1: 12.71, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 7: 2.365, 9: 2.262, 11: 2.201, 14: 2.145, 19: 2.093, 29: 2.045}
 
@@ -100,13 +99,18 @@ def main():
     if card is None:
         print("skipped: no CUDA device")
         return
+    require("arborist", "batch")
+    for program in ("arborist-verifier", "arborist-drafter"):
+        require(program, "device")
+    print(f"programs of {BIN}, commit {commit()}", flush=True)
     if options.mps:
         with Mps():
             rows = run(options)
     else:
         rows = run(options)
     if options.json:
-        result = {"mode": "auto_against_off", "commit": commit(), "binaries": binary_hash(PROGRAMS), "mps": options.mps, "device": card, "cpus": os.cpu_count(),
+        result = {"mode": "auto_against_off", "commit": commit(), "binaries": binary_hash(PROGRAMS), "programs": named(PROGRAMS), "mps": options.mps,
+                  "device": card, "cpus": os.cpu_count(),
                   "date": datetime.date.today().isoformat(), "rows": rows}
         pathlib.Path(options.json).write_text(json.dumps(result, indent=1) + "\n")
     if not all(row["holds"] for row in rows):

@@ -30,12 +30,12 @@ import sys
 import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "pipeline"))
-from processes import BINARY, Cluster, client  # noqa: E402
+from processes import Cluster, client  # noqa: E402
 from throughput import PROMPTS  # noqa: E402
 
-os.environ.setdefault("ARBORIST_BIN", os.path.join(BINARY, "bin"))
 from gpu_run import binary_hash, commit, device  # noqa: E402
 from mps import Mps  # noqa: E402
+from programs import BIN, named, require  # noqa: E402
 
 MODES = ["off", "chain7", "tree8", "tree16", "tree32", "tree64", "auto"]
 PROGRAMS = ("arborist-verifier", "arborist-drafter", "arborist-coordinator", "arborist")
@@ -184,6 +184,8 @@ def measure(cluster, options):
                     if ids != texts:
                         sys.exit(f"{mode}, batch {batch}, T={temperature}: the text differs from {options.modes[0]}'s")
                     cell.add(answers)
+                print(f"batch {batch} T={temperature:g}: repeat {repeat + 1} of {options.repeats}, tokens/s "
+                      + " ".join(f"{mode} {cell.rates[-1]:.0f}" for mode, cell in of_modes.items()), flush=True)
             cells[batch, temperature] = of_modes
     return cells
 
@@ -270,6 +272,10 @@ def main():
     if card is None and options.device == "cuda":
         print("skipped: no CUDA device")
         return
+    require("arborist", "batch", "ping")
+    for program in ("arborist-verifier", "arborist-drafter"):
+        require(program, "device", "gpu-trace")
+    print(f"programs of {BIN}, commit {commit()}", flush=True)
     rows = []
     if options.mps != "without":
         with Mps():
@@ -278,7 +284,7 @@ def main():
         rows += run(options, False)
     if options.json:
         result = {"mode": "end_to_end", "command": "tests/gpu/end_to_end.py " + " ".join(sys.argv[1:]), "commit": commit(),
-                  "binaries": binary_hash(PROGRAMS), "device": card, "cpus": os.cpu_count(),
+                  "binaries": binary_hash(PROGRAMS), "programs": named(PROGRAMS), "device": card, "cpus": os.cpu_count(),
                   "date": datetime.date.today().isoformat(), "rows": rows}
         pathlib.Path(options.json).write_text(json.dumps(result, indent=1) + "\n")
 

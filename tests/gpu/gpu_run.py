@@ -17,7 +17,9 @@ import time
 import sanitizers
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-BIN = pathlib.Path(os.environ.get("ARBORIST_BIN", ROOT / "build/release/bin"))
+sys.path.insert(0, str(ROOT / "tests"))
+from programs import BIN, commit  # noqa: E402
+
 RESULTS = pathlib.Path(os.environ.get("ARBORIST_GPU_RESULTS", ROOT / "tests/gpu/results"))
 # Every mode ends in under 9 minutes, or sooner where a machine is lent for less.
 MODE_SECONDS = float(os.environ.get("ARBORIST_GPU_SECONDS", 530))
@@ -49,17 +51,6 @@ def device():
     return line.strip()
 
 
-def commit():
-    stored = BIN / "COMMIT"
-    if stored.exists():
-        return stored.read_text().strip()
-    try:
-        return subprocess.run(["git", "-C", str(ROOT), "rev-parse", "--short=12", "HEAD"], check=True,
-                              capture_output=True, text=True).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
-        return "unknown"
-
-
 def binary_hash(names):
     digest = hashlib.sha256()
     for name in sorted([*names, *(library for library in LIBRARIES if (BIN / library).exists())]):
@@ -68,7 +59,7 @@ def binary_hash(names):
 
 
 def environment():
-    return dict(os.environ, ARBORIST_SOURCE_DIR=str(ROOT), ARBORIST_BINARY_DIR=str(BIN.resolve().parent))
+    return dict(os.environ, ARBORIST_SOURCE_DIR=str(ROOT), ARBORIST_BIN=str(BIN.resolve()), ARBORIST_BINARY_DIR=str(BIN.resolve().parent))
 
 
 def run(command, timeout):

@@ -4,11 +4,14 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+from programs import BIN  # noqa: E402
+
 SOURCE = os.environ.get("ARBORIST_SOURCE_DIR") or os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-BINARY = os.environ.get("ARBORIST_BINARY_DIR") or os.path.join(SOURCE, "build", "release")
 MODELS = os.path.join(SOURCE, "deploy", "models", "arborist-tiny")
 
 
@@ -22,7 +25,7 @@ class Service:
         self.process = None
 
     def start(self, wait=True):
-        command = [os.path.join(BINARY, "bin", f"arborist-{self.name}"), "--config", self.config, "--listen", self.address] + self.flags
+        command = [os.path.join(BIN, f"arborist-{self.name}"), "--config", self.config, "--listen", self.address] + self.flags
         self.log = open(os.path.join(self.folder, f"{self.name}.log"), "ab")
         self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log)
         if wait:
@@ -106,7 +109,7 @@ class Generation:
 
 
 def client():
-    return os.path.join(BINARY, "bin", "arborist")
+    return os.path.join(BIN, "arborist")
 
 
 def wait_until(condition, seconds, what):
