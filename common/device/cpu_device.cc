@@ -31,6 +31,7 @@ class CpuDevice final : public Device {
           absl::StrCat(what, ": ", bytes, " bytes, more than this machine has free"));
     }
     std::memset(data, 0, size);
+    fault_has_memory_ |= fault_.WillTake(what);
     allocations_.push_back({std::string(what), bytes});
     return DeviceMemory(data, bytes, std::free);
   }
@@ -47,8 +48,9 @@ class CpuDevice final : public Device {
       failure_ = absl::InternalError("device work: a planted launch error");
     }
     if (failure_.ok() && fault_.TakesMemory()) {
-      failure_ =
-          absl::InternalError(absl::StrCat("device work: a planted illegal access to ", fault_.memory()));
+      failure_ = fault_has_memory_ ? absl::InternalError(absl::StrCat(
+                                         "device work: a planted illegal access to ", fault_.memory()))
+                                   : fault_.NoSuchMemory();
     }
     return failure_;
   }
@@ -60,6 +62,7 @@ class CpuDevice final : public Device {
  private:
   ThreadPool* threads_;
   PlantedFault fault_;
+  bool fault_has_memory_ = false;
   absl::Status failure_;
 };
 

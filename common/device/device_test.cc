@@ -185,5 +185,20 @@ TEST(DeviceTest, APlantedFaultOnTheCpuHappensOnceAndIsTheLastWord) {
   EXPECT_EQ(failing->Synchronize(), failed);
 }
 
+TEST(DeviceTest, AnIllegalAccessToMemoryThatWasNeverAllocatedIsToldByName) {
+  ThreadPool threads(1);
+  const std::string trigger = ::testing::TempDir() + "/device_test_memory" + std::to_string(getpid());
+  std::ofstream(trigger) << "now\n";
+  for (const std::string name : {"rows", "rowz"}) {
+    const auto device = OpenCpuDevice(
+        threads, {.kind = DeviceFault::Kind::kIllegalAccess, .trigger_path = trigger, .memory = name});
+    ASSERT_TRUE(device->Allocate(16, "rows").ok());
+    EXPECT_THAT(std::string(device->Synchronize().message()),
+                HasSubstr(name == "rows" ? "a planted illegal access to rows"
+                                         : "gpu.fault.memory=rowz, expected a name of the memory table"));
+  }
+  std::remove(trigger.c_str());
+}
+
 }  // namespace
 }  // namespace arborist

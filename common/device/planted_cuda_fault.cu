@@ -38,6 +38,9 @@ absl::Status PlantedCudaFault::BeforeStart(cudaStream_t stream) {
     return CudaStatus(LaunchTooLarge(stream), "planted_fault");
   }
   if (fault_.TakesMemory()) {
+    if (blocks_.empty()) {
+      return fault_.NoSuchMemory();
+    }
     for (void* block : blocks_) {
       RETURN_IF_ERROR(CudaStatus(cudaFree(block), fault_.memory()));
     }

@@ -2,10 +2,17 @@
 
 #include <unistd.h>
 
+#include "absl/strings/str_cat.h"
+
 namespace arborist {
 
 bool PlantedFault::FailsAllocation() {
   return fault_.kind == DeviceFault::Kind::kOutOfMemory && ++allocations_ == fault_.allocation;
+}
+
+absl::Status PlantedFault::NoSuchMemory() const {
+  return absl::InvalidArgumentError(
+      absl::StrCat("gpu.fault.memory=", fault_.memory, ", expected a name of the memory table"));
 }
 
 bool PlantedFault::Triggered(DeviceFault::Kind kind) {

@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 
 namespace arborist {
@@ -33,6 +34,8 @@ class PlantedFault {
     return fault_.kind == DeviceFault::Kind::kIllegalAccess && what == fault_.memory;
   }
   const std::string& memory() const { return fault_.memory; }
+  // In place of the illegal access, when no memory of that name was allocated.
+  absl::Status NoSuchMemory() const;
 
  private:
   bool Triggered(DeviceFault::Kind kind);
