@@ -86,6 +86,18 @@ TEST_F(DrafterConfigTest, DeviceAndItsMemoryAreReadFromFileAndFlags) {
   EXPECT_EQ(line->config.device.cuda.memory_limit, 0u);
 }
 
+TEST_F(DrafterConfigTest, WhatOnlyAGpuHasIsRefusedOnTheCpu) {
+  EXPECT_THAT(With("gpu { index: 1 }"), HasSubstr("gpu.index=1, expected it only with device CUDA"));
+  EXPECT_THAT(With("gpu { memory_bytes: 5 }"),
+              HasSubstr("gpu.memory_bytes=5, expected it only with device CUDA"));
+  EXPECT_THAT(With("gpu { memory_fraction: 0.5 }"), HasSubstr("gpu.memory_fraction=0.5, expected it only"));
+  EXPECT_THAT(With("device: DEVICE_CPU", {"--gpu-trace=/tmp/t"}),
+              HasSubstr("gpu.trace_path=/tmp/t, expected it"));
+  EXPECT_THAT(With("", {"--gpu-launch-by-launch"}), HasSubstr("gpu.launch_by_launch=true, expected it only"));
+  EXPECT_THAT(With("", {"--gpu-memory=7"}), HasSubstr("gpu.memory_bytes=7, expected it only"));
+  EXPECT_EQ(With("gpu { fault { kind: DEVICE_FAULT_KIND_OUT_OF_MEMORY } }"), "no error");
+}
+
 TEST_F(DrafterConfigTest, EveryBadValueIsRefusedByName) {
   EXPECT_EQ(With(""), "no error");
   EXPECT_THAT(With("score_scale: -1"), HasSubstr("score_scale=-1"));

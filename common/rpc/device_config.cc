@@ -47,6 +47,29 @@ absl::StatusOr<DeviceFault> ReadFault(const v1::DeviceFault& in) {
   return out;
 }
 
+// What only a GPU has is refused without one rather than ignored; a planted fault is for both.
+absl::Status CheckNoGpuField(const v1::GpuConfig& gpu) {
+  const auto refused = [](const std::string& field, const std::string& value) {
+    return FieldError(field, value, "it only with device CUDA (flag --device cuda)");
+  };
+  if (gpu.index() != 0) {
+    return refused("gpu.index", absl::StrCat(gpu.index()));
+  }
+  if (gpu.memory_bytes() != 0) {
+    return refused("gpu.memory_bytes", absl::StrCat(gpu.memory_bytes()));
+  }
+  if (gpu.memory_fraction() != 0) {
+    return refused("gpu.memory_fraction", absl::StrCat(gpu.memory_fraction()));
+  }
+  if (!gpu.trace_path().empty()) {
+    return refused("gpu.trace_path", gpu.trace_path());
+  }
+  if (gpu.launch_by_launch()) {
+    return refused("gpu.launch_by_launch", "true");
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<v1::Device> DeviceOfFlag(const std::string& name) {
@@ -75,6 +98,9 @@ absl::StatusOr<DeviceOptions> ReadDeviceConfig(v1::Device device, const v1::GpuC
   }
   if (gpu.memory_bytes() > 0 && gpu.memory_fraction() > 0) {
     return FieldError("gpu.memory_fraction", absl::StrCat(gpu.memory_fraction()), "0 beside memory_bytes");
+  }
+  if (options.kind == DeviceKind::kCpu) {
+    RETURN_IF_ERROR(CheckNoGpuField(gpu));
   }
   options.cuda = {.index = gpu.index(),
                   .memory_limit = static_cast<size_t>(gpu.memory_bytes()),

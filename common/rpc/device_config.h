@@ -13,7 +13,8 @@ namespace arborist {
 // "cpu" or "cuda", as the flag --device says it.
 absl::StatusOr<v1::Device> DeviceOfFlag(const std::string& name);
 
-// Checks every field; whether the GPU is there is OpenDevice's question.
+// Checks every field, and that without CUDA none of a GPU's is set but its fault; whether the GPU is there is
+// OpenDevice's question.
 absl::StatusOr<DeviceOptions> ReadDeviceConfig(v1::Device device, const v1::GpuConfig& gpu);
 
 // Says in the log of a process that its device is to fail on purpose, if it is.
