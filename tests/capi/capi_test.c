@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/capi/arborist_kernels.h"
+#include <arborist_kernels.h>
 
 static int failures = 0;
 
