@@ -25,6 +25,7 @@ CLUSTERS_AT_ONCE = 6  # on a GPU: most of a test is three processes that start
 
 class OnTheCpu(unittest.TestCase):
     device = "cpu"
+    of_the_verifier = 'kind: DEVICE_FAULT_KIND_ILLEGAL_ACCESS memory: "activations"'
     launch_error = "device work: a planted launch error"
     illegal_access = "device work: a planted illegal access to "
 
@@ -93,7 +94,7 @@ class OnTheCpu(unittest.TestCase):
         self.verifier_fails("kind: DEVICE_FAULT_KIND_LAUNCH_ERROR", self.launch_error)
 
     def test_an_illegal_access_of_the_verifier(self):
-        self.verifier_fails(SAMPLING_GONE, self.illegal_access)
+        self.verifier_fails(self.of_the_verifier, self.illegal_access)
 
     def test_a_launch_error_of_the_drafter(self):
         self.drafter_fails("kind: DEVICE_FAULT_KIND_LAUNCH_ERROR", self.launch_error)
@@ -110,6 +111,7 @@ class OnTheCpu(unittest.TestCase):
 
 class OnAGpu(OnTheCpu):
     device = "cuda"
+    of_the_verifier = SAMPLING_GONE
     launch_error = r"planted_fault: invalid argument \(cudaErrorInvalidValue\)"
     illegal_access = ""
 
