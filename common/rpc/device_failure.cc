@@ -6,6 +6,8 @@
 #include <csignal>
 #include <cstdio>
 
+#include "absl/strings/str_cat.h"
+
 namespace arborist {
 namespace {
 
@@ -33,6 +35,10 @@ void DeviceFailure::Drain(RpcServer& server) const {
   } else {
     server.Drain(kLastWords);
   }
+}
+
+std::string DeviceFailure::Cause(int signal) const {
+  return status().ok() ? absl::StrCat("signal ", signal) : "its device failed";
 }
 
 absl::Status DeviceFailure::status() const {

@@ -20,6 +20,8 @@ class DeviceFailure {
   // As long as the server is told to wait for running calls; after a failure nothing that runs can succeed,
   // and only what was said goes out.
   void Drain(RpcServer& server) const;
+  // Why the process ends that got this signal: "signal 15", or that its device failed, which sent it.
+  std::string Cause(int signal) const;
   // What the process ends with: OK, or that its device failed.
   absl::Status status() const;
 

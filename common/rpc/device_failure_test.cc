@@ -36,6 +36,7 @@ TEST(DeviceFailureTest, TheFirstReportIsTheReasonEndsServingForGoodAndDrainsTheP
 
   DeviceFailure failure("verifier", health);
   EXPECT_TRUE(failure.status().ok());
+  EXPECT_EQ(failure.Cause(SIGTERM), "signal 15");
   ::testing::internal::CaptureStderr();
   failure.Report(absl::InternalError("verify step of 1 rows: an illegal memory access"));
   failure.Report(absl::InternalError("what followed from it"));
@@ -45,6 +46,7 @@ TEST(DeviceFailureTest, TheFirstReportIsTheReasonEndsServingForGoodAndDrainsTheP
   EXPECT_EQ(response.status(), HealthCheckResponse::NOT_SERVING);
   health.Set(true);  // a step that ended late
   EXPECT_EQ(signal.Wait(), SIGTERM);
+  EXPECT_EQ(failure.Cause(SIGTERM), "its device failed");
   EXPECT_EQ(failure.status().message(), "ended because its device failed");
 
   grpc::ClientContext again;

@@ -143,4 +143,11 @@ int TerminationSignal::Wait() {
   return signal;
 }
 
+std::optional<int> TerminationSignal::WaitFor(std::chrono::milliseconds most) {
+  const sigset_t set = TerminationSet();
+  const timespec time{.tv_sec = most.count() / 1000, .tv_nsec = most.count() % 1000 * 1000000};
+  const int signal = sigtimedwait(&set, nullptr, &time);
+  return signal > 0 ? std::optional<int>(signal) : std::nullopt;
+}
+
 }  // namespace arborist

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -58,6 +59,8 @@ class TerminationSignal {
   TerminationSignal();
   // Returns the signal's number.
   int Wait();
+  // The same, or nothing after `most`.
+  std::optional<int> WaitFor(std::chrono::milliseconds most);
 };
 
 }  // namespace arborist

@@ -11,7 +11,9 @@
 #include <thread>
 
 #include "arborist/v1/verifier.grpc.pb.h"
+#include "common/rpc/ends_while_loading.h"
 #include "common/rpc/protocol.h"
+#include "common/rpc/serving_switch.h"
 #include "gmock/gmock.h"
 #include "grpc/health/v1/health.grpc.pb.h"
 #include "grpcpp/completion_queue.h"
@@ -86,6 +88,37 @@ TEST_F(RpcServerTest, WatchHearsEveryChangeUntilTheDrain) {
   EXPECT_EQ(response.status(), HealthCheckResponse::NOT_SERVING);
   EXPECT_FALSE(watch->Read(&response));
   drain.join();
+}
+
+TEST_F(RpcServerTest, AServingSwitchSaysChangesOnlyAndNothingAfterItFailed) {
+  Start(Socket("rpc_switch"));
+  ServingSwitch health(kVerifierServiceName);
+  health.Attach(server_.get());
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
+  HealthCheckRequest request;
+  request.set_service(kVerifierServiceName);
+  auto watch = health_->Watch(&context, request);
+  HealthCheckResponse response;
+  ASSERT_TRUE(watch->Read(&response));
+  EXPECT_EQ(response.status(), HealthCheckResponse::NOT_SERVING);
+  int changes = 0;
+  for (int i = 0; i < 50; ++i) {
+    health.Set(true, [&] { ++changes; });
+  }
+  for (int i = 0; i < 50; ++i) {
+    health.Fail();
+    health.Set(true, [&] { ++changes; });
+    health.Set(false, [&] { ++changes; });
+  }
+  EXPECT_EQ(changes, 1);
+  server_->SetServing(kVerifierServiceName, true);  // the mark after what the switch said
+  const auto said = {HealthCheckResponse::SERVING, HealthCheckResponse::NOT_SERVING,
+                     HealthCheckResponse::SERVING};
+  for (const auto expected : said) {
+    ASSERT_TRUE(watch->Read(&response));
+    EXPECT_EQ(response.status(), expected);
+  }
 }
 
 // Reflection is spoken through its bytes: the library that serves it also registers its messages.
@@ -183,6 +216,27 @@ TEST(TerminationSignalDeathTest, WaitReturnsTheSignal) {
     std::_Exit(received == SIGTERM ? 0 : 1);
   };
   EXPECT_EXIT(process(), ::testing::ExitedWithCode(0), "");
+}
+
+TEST(TerminationSignalDeathTest, AProcessThatLoadsEndsAtOnceAndOneThatHasLoadedByItsOwnWait) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto while_loading = [] {
+    TerminationSignal signal;
+    const EndsWhileLoading ends(signal, [](int number) { return number == SIGTERM ? 7 : 1; });
+    kill(getpid(), SIGTERM);
+    std::this_thread::sleep_for(std::chrono::seconds(20));
+    std::_Exit(2);
+  };
+  EXPECT_EXIT(while_loading(), ::testing::ExitedWithCode(7), "");
+  const auto after = [] {
+    TerminationSignal signal;
+    {
+      const EndsWhileLoading ends(signal, [](int) { return 1; });
+    }
+    kill(getpid(), SIGTERM);
+    std::_Exit(signal.Wait() == SIGTERM ? 0 : 2);
+  };
+  EXPECT_EXIT(after(), ::testing::ExitedWithCode(0), "");
 }
 
 }  // namespace

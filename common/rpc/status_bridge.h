@@ -34,6 +34,7 @@ inline constexpr char kQueueFull[] = "QUEUE_FULL";
 inline constexpr char kSlowReader[] = "SLOW_READER";
 inline constexpr char kLoading[] = "LOADING";
 inline constexpr char kDraining[] = "DRAINING";
+inline constexpr char kNotServing[] = "NOT_SERVING";
 inline constexpr char kPeerSilent[] = "PEER_SILENT";
 inline constexpr char kVerifierUnreachable[] = "VERIFIER_UNREACHABLE";
 inline constexpr char kVerifierFault[] = "VERIFIER_FAULT";

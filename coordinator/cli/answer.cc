@@ -2,6 +2,7 @@
 
 #include <numeric>
 
+#include "common/rpc/status_bridge.h"
 #include "coordinator/cli/json_writer.h"
 
 namespace arborist::coordinator {
@@ -24,6 +25,20 @@ const char* FinishName(v1::FinishReason reason) {
 // On the monotonic clock, which all processes of a machine share.
 int64_t Nanoseconds(GeneratedAnswer::Clock::time_point time) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch()).count();
+}
+
+std::string ErrorAsJson(const GeneratedAnswer& answer) {
+  const absl::Status status = FromGrpcStatus(answer.status);
+  JsonWriter error;
+  error.Text("code", absl::StatusCodeToString(status.code()));
+  error.Text("origin", OriginOf(status));
+  error.Text("reason", ReasonOf(status));
+  error.Text("message", std::string(status.message()));
+  JsonWriter out;
+  out.Raw("error", error.Finish());
+  out.Text("text", answer.text);
+  out.Integers("token_ids", answer.token_ids);
+  return out.Finish();
 }
 
 }  // namespace
@@ -61,6 +76,9 @@ double MeanAcceptedLength(const v1::GenerateFinal& final) {
 }
 
 std::string AsJson(const GeneratedAnswer& answer) {
+  if (!answer.status.ok()) {
+    return ErrorAsJson(answer);
+  }
   const v1::GenerateFinal& final = answer.final;
   JsonWriter usage;
   usage.Integer("prompt_tokens", final.usage().prompt_tokens());

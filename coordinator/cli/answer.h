@@ -30,6 +30,7 @@ GeneratedAnswer ReadAnswer(v1::CoordinatorService::Stub& stub, const Connection&
                            absl::FunctionRef<void(const v1::GenerateChunk&)> show);
 
 double MeanAcceptedLength(const v1::GenerateFinal& final);
+// One object; of a request that failed {"error": {code, origin, reason, message}} and what came before it.
 std::string AsJson(const GeneratedAnswer& answer);
 
 }  // namespace arborist::coordinator

@@ -4,7 +4,12 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <memory>
+#include <thread>
 
+#include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+#include "common/rpc/server.h"
 #include "coordinator/cli/client.h"
 #include "coordinator/cli/generate_flags.h"
 #include "coordinator/cli/json_writer.h"
@@ -139,6 +144,67 @@ TEST(ClientTest, ABatchNeedsAFileOfRequests) {
   EXPECT_EQ(run(""), 2);
   EXPECT_EQ(run("text: 'a'\ntxt: 'b'\n"), 2);
   EXPECT_EQ(run("text: 'a' max_tokens: 3 speculation { mode: SPECULATION_MODE_OFF }\n"), 1);
+}
+
+TEST(ClientTest, AFailedRequestOfABatchHasItsLineToo) {
+  const std::string path = ::testing::TempDir() + "/two_requests.txt";
+  std::ofstream(path) << "text: 'a'\ntext: 'b'\n";
+  const char* words[] = {"arborist",   "batch",      "--address", "unix:/nonexistent/socket",
+                         "--requests", path.c_str(), "--timeout", "2s"};
+  ::testing::internal::CaptureStdout();
+  EXPECT_EQ(RunClient(8, words), 1);
+  const std::string out = ::testing::internal::GetCapturedStdout();
+  const std::vector<std::string> lines = absl::StrSplit(out, '\n', absl::SkipEmpty());
+  ASSERT_EQ(lines.size(), 2u) << out;
+  for (const std::string& line : lines) {
+    EXPECT_THAT(line, ::testing::StartsWith("{\"error\": {\"code\": \"UNAVAILABLE\", "));
+    EXPECT_THAT(line, HasSubstr("\"message\": \""));
+  }
+}
+
+class ServedHealthTest : public ::testing::Test {
+ protected:
+  ServedHealthTest() {
+    auto started = RpcServer::Start({.listen = {"127.0.0.1:0"}}, {});
+    EXPECT_TRUE(started.ok()) << started.status();
+    server_ = *std::move(started);
+  }
+  // Of a command at the server, whose standard output becomes `out`.
+  int Run(std::vector<const char*> words, std::string* out = nullptr) {
+    words.insert(words.begin(), "arborist");
+    words.insert(words.end(), {"--address", server_->addresses()[0].c_str()});
+    ::testing::internal::CaptureStdout();
+    const int status = RunClient(static_cast<int>(words.size()), words.data());
+    const std::string text = ::testing::internal::GetCapturedStdout();
+    if (out != nullptr) {
+      *out = text;
+    }
+    return status;
+  }
+  std::unique_ptr<RpcServer> server_;
+};
+
+TEST_F(ServedHealthTest, WatchWithoutATimeoutLooksOnUntilTheServerIsGoneAndThatIsStatusOne) {
+  const absl::Time begin = absl::Now();
+  std::thread ends([this] {
+    absl::SleepFor(absl::Seconds(6));  // longer than one question's 5 s
+    server_->Drain();
+  });
+  std::string out;
+  EXPECT_EQ(Run({"health", "--watch"}, &out), 1);
+  EXPECT_GE(absl::Now() - begin, absl::Seconds(6));
+  EXPECT_THAT(out, ::testing::StartsWith("SERVING\n"));
+  ends.join();
+}
+
+TEST_F(ServedHealthTest, WatchThatItsTimeoutEndsSaysWhatWasLast) {
+  EXPECT_EQ(Run({"health", "--watch", "--timeout", "500ms"}), 0);
+  server_->SetServing("", false);
+  EXPECT_EQ(Run({"health", "--watch", "--timeout", "500ms"}), 1);
+}
+
+TEST_F(ServedHealthTest, APauseIsNoPartOfThePingsDeadline) {
+  EXPECT_EQ(Run({"ping", "--count", "1", "--pause", "1200ms", "--timeout", "1s"}), 0);
 }
 
 TEST(ClientTest, APingOfNobodyIsAnError) {

@@ -9,13 +9,14 @@
 
 namespace arborist::coordinator {
 
-void Connection::AddFlags(FlagSet& flags) {
+void Connection::AddFlags(FlagSet& flags, const std::string& default_timeout) {
   flags.Add("address", absl::StrCat("unix:/path or host:port (default ", address, ")"),
             [this](const std::string& value) {
               address = value;
               return ValidateAddress("--address", value);
             });
-  flags.Add("timeout", "give up after this time: 500ms, 30s, 5m (default: never)",
+  flags.Add("timeout",
+            absl::StrCat("give up after this time: 500ms, 30s, 5m (default: ", default_timeout, ")"),
             [this](const std::string& value) {
               absl::StatusOr<absl::Duration> parsed = ParseTimeout("timeout", value);
               if (parsed.ok()) {

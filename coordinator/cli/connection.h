@@ -16,7 +16,8 @@ struct Connection {
   std::string address = "127.0.0.1:50050";
   absl::Duration timeout = absl::InfiniteDuration();
 
-  void AddFlags(FlagSet& flags);
+  // The help says `default_timeout` where a command that finds no --timeout sets its own.
+  void AddFlags(FlagSet& flags, const std::string& default_timeout = "never");
   std::shared_ptr<grpc::Channel> Open() const;
   void SetDeadline(grpc::ClientContext& context) const;
 };

@@ -45,7 +45,9 @@ int BatchCommand(int argc, const char* const* argv) {
   FlagSet flags(
       "usage: arborist batch --requests FILE [flags]    sends every line (a GenerateRequest in text format) "
       "at "
-      "once; prints a line of JSON for each, in their order");
+      "once; prints a line of JSON for each, in their order, one of a request that failed has `error`; exits "
+      "with 1 if any "
+      "failed");
   Connection connection;
   connection.AddFlags(flags);
   std::vector<v1::GenerateRequest> requests;
@@ -76,7 +78,6 @@ int BatchCommand(int argc, const char* const* argv) {
   for (const GeneratedAnswer& answer : answers) {
     if (!answer.status.ok()) {
       code = PrintRpcError(answer.status);
-      continue;
     }
     std::printf("%s\n", AsJson(answer).c_str());
   }
@@ -88,7 +89,7 @@ int PingCommand(int argc, const char* const* argv) {
       "usage: arborist ping [--count N] [flags]    microseconds of the round trip of an empty call");
   Connection connection;
   connection.timeout = absl::Seconds(5);
-  connection.AddFlags(flags);
+  connection.AddFlags(flags, "5s, of each call");
   int64_t count = 1000;
   flags.AddInteger("count", "calls, one after the other", 1, kMaxCalls,
                    [&](int64_t value) { count = value; });
@@ -105,10 +106,10 @@ int PingCommand(int argc, const char* const* argv) {
   const auto stub = grpc::health::v1::Health::NewStub(connection.Open());
   std::vector<double> microseconds;
   for (int64_t i = 0; i <= count; ++i) {
-    grpc::ClientContext context;
-    connection.SetDeadline(context);
-    grpc::health::v1::HealthCheckResponse response;
     absl::SleepFor(pause);
+    grpc::ClientContext context;
+    connection.SetDeadline(context);  // of the call, not of the pause before it
+    grpc::health::v1::HealthCheckResponse response;
     const auto begin = std::chrono::steady_clock::now();
     if (const grpc::Status status = stub->Check(&context, {}, &response); !status.ok()) {
       return PrintRpcError(status);

@@ -159,7 +159,10 @@ int DetokenizeCommand(int argc, const char* const* argv) {
 
 namespace {
 
-// Prints what the service says at first and every change, until the server goes or the time is over.
+constexpr absl::Duration kOneQuestion = absl::Seconds(5);
+
+// Prints what the service says at first and every change, until the server goes or the time is over. A server
+// that goes is not well, whatever it said last.
 int WatchHealth(const Connection& connection, grpc::health::v1::Health::Stub& stub,
                 const grpc::health::v1::HealthCheckRequest& request) {
   grpc::ClientContext context;
@@ -171,7 +174,8 @@ int WatchHealth(const Connection& connection, grpc::health::v1::Health::Stub& st
     std::fflush(stdout);
   }
   const grpc::Status status = reader->Finish();
-  if (response.status() == grpc::health::v1::HealthCheckResponse::UNKNOWN) {  // not a word
+  const bool said_something = response.status() != grpc::health::v1::HealthCheckResponse::UNKNOWN;
+  if (!said_something || status.error_code() != grpc::StatusCode::DEADLINE_EXCEEDED) {
     return PrintRpcError(status);
   }
   return response.status() == grpc::health::v1::HealthCheckResponse::SERVING ? 0 : 1;
@@ -181,12 +185,10 @@ int WatchHealth(const Connection& connection, grpc::health::v1::Health::Stub& st
 
 int HealthCommand(int argc, const char* const* argv) {
   FlagSet flags(
-      "usage: arborist health [--service S] [--wait D | --watch] [flags]    exits with 0 if it is (with "
-      "--watch: was at last) "
-      "SERVING");
+      "usage: arborist health [--service S] [--wait D | --watch] [flags]    exits with 0 if it is SERVING "
+      "(with --watch: if --timeout ended it and it was), 1 if not or if the server is gone");
   Connection connection;
-  connection.timeout = absl::Seconds(5);
-  connection.AddFlags(flags);
+  connection.AddFlags(flags, "5s, of each question; with --watch never");
   grpc::health::v1::HealthCheckRequest request;
   absl::Duration wait = absl::ZeroDuration();
   flags.Add("service", "for example arborist.v1.CoordinatorService (default: the process)",
@@ -212,6 +214,9 @@ int HealthCommand(int argc, const char* const* argv) {
   const auto stub = grpc::health::v1::Health::NewStub(connection.Open());
   if (watch) {
     return WatchHealth(connection, *stub, request);
+  }
+  if (connection.timeout == absl::InfiniteDuration()) {
+    connection.timeout = kOneQuestion;
   }
   const absl::Time end = absl::Now() + wait;
   while (true) {
