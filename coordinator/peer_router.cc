@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "absl/strings/str_cat.h"
+
 namespace arborist::coordinator {
 namespace {
 
@@ -10,6 +12,14 @@ constexpr int kVerifierMisses = 3;
 
 // Drafts fare alike within each; as coarse as the verifier's own kinds.
 size_t TemperatureKind(float temperature) { return temperature == 0 ? 0 : temperature <= 0.7f ? 1 : 2; }
+
+// Of a peer whose answer to a question was bad.
+std::string Ailment(const absl::Status& answer) {
+  if (answer.ok()) {
+    return "it speaks another protocol version";
+  }
+  return absl::IsDeadlineExceeded(answer) ? "it does not answer" : std::string(answer.message());
+}
 
 }  // namespace
 
@@ -88,6 +98,7 @@ void PeerRouter::Probe(std::vector<Peer<Client, Facts>>& peers, int allowed_miss
     } else if (++peer.misses > allowed_misses || facts.ok() ||
                facts.status().code() != absl::StatusCode::kDeadlineExceeded) {
       peer.facts.reset();
+      peer.ailment = Ailment(facts.status());
     }
   }
 }
@@ -195,6 +206,26 @@ VerifierClient* PeerRouter::ChooseVerifier(const std::string& fingerprint,
   return nullptr;
 }
 
+std::string PeerRouter::WhyNoOther(const std::string& fingerprint,
+                                   const std::vector<const VerifierClient*>& failed) {
+  const std::lock_guard lock(mutex_);
+  std::string why;
+  for (const VerifierPeer& peer : verifiers_) {
+    if (std::find(failed.begin(), failed.end(), peer.client.get()) != failed.end()) {
+      continue;
+    }
+    const char* of_facts = !peer.facts.has_value()                  ? nullptr
+                           : peer.facts->fingerprint == fingerprint ? "it came back too late"
+                                                                    : "it has another fingerprint";
+    absl::StrAppend(&why, why.empty() ? "no other can be used: " : ", ", peer.client->address(), " (",
+                    of_facts == nullptr ? peer.ailment : of_facts, ")");
+  }
+  if (!why.empty()) {
+    return why;
+  }
+  return verifiers_.size() > 1 ? "no other is left" : "no other is configured";
+}
+
 void PeerRouter::ReportFault(const DrafterClient& drafter) {
   const std::lock_guard lock(mutex_);
   for (DrafterPeer& peer : drafters_) {
@@ -210,6 +241,7 @@ void PeerRouter::ReportFault(const VerifierClient& verifier) {
   for (VerifierPeer& peer : verifiers_) {
     if (peer.client.get() == &verifier) {
       peer.facts.reset();
+      peer.ailment = "it broke a stream";
       ++peer.faults;
     }
   }

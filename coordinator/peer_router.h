@@ -54,6 +54,8 @@ class PeerRouter : public Router {
                       bool pays) override;
   VerifierClient* ChooseVerifier(const std::string& fingerprint,
                                  const std::vector<const VerifierClient*>& failed) override;
+  std::string WhyNoOther(const std::string& fingerprint,
+                         const std::vector<const VerifierClient*>& failed) override;
   void ReportFault(const DrafterClient& drafter) override;
   void ReportFault(const VerifierClient& verifier) override;
 
@@ -64,6 +66,7 @@ class PeerRouter : public Router {
     std::optional<Facts> facts;  // of the last good answer; nothing while the peer is not usable
     int64_t faults = 0;          // an answer to a question from before a fault says nothing
     int misses = 0;              // questions in a row without an answer
+    std::string ailment = "it has not answered yet";  // why there are no facts
     // Of a verifier: drafting did not pay lately, by temperature, with a drafter that takes features or not.
     std::array<std::array<bool, 2>, 3> plain = {};
   };

@@ -76,6 +76,27 @@ TEST_F(PeerRouterTest, TheBestVerifierThatAnswersIsTheModelAndEqualsStandIn) {
   EXPECT_EQ(router_->ChooseVerifier("b", {}), nullptr);
 }
 
+TEST_F(PeerRouterTest, WhyThereIsNoOtherVerifierNamesWhatAilsEach) {
+  verifiers_[0]->facts = Verifier("a");
+  EXPECT_EQ(router_->WhyNoOther("a", {verifiers_[0]}), "no other can be used: v (it has not answered yet)");
+  verifiers_[1]->facts = absl::DeadlineExceededError("deadline");
+  Probe();
+  const std::vector<const VerifierClient*> first = {verifiers_[0]};
+  for (int i = 0; i < 4; ++i) {
+    Probe();  // some misses are allowed
+  }
+  EXPECT_EQ(router_->WhyNoOther("a", first), "no other can be used: v (it does not answer)");
+  verifiers_[1]->facts = absl::UnavailableError("a kernel is wrong");
+  Probe();
+  EXPECT_EQ(router_->WhyNoOther("a", first), "no other can be used: v (a kernel is wrong)");
+  verifiers_[1]->facts = Verifier("b");
+  Probe();
+  EXPECT_EQ(router_->WhyNoOther("a", first), "no other can be used: v (it has another fingerprint)");
+  router_->ReportFault(*verifiers_[1]);
+  EXPECT_EQ(router_->WhyNoOther("a", first), "no other can be used: v (it broke a stream)");
+  EXPECT_EQ(router_->WhyNoOther("a", {verifiers_[0], verifiers_[1]}), "no other is left");
+}
+
 TEST_F(PeerRouterTest, AnotherProtocolVersionIsNotUsable) {
   verifiers_[0]->facts = Verifier("a");
   verifiers_[0]->facts->protocol_version = 2;

@@ -298,15 +298,21 @@ void RequestFlow::PathFault(const PathEnd& end) {
     first_fault_ = std::string(end.status.message());
   }
   if (verifier_ == nullptr || state_.epoch >= kMaxAttempts) {
-    const bool same = first_fault_ == end.status.message();
-    Fail(NoVerifier(absl::StrCat("the verifier failed (", first_fault_, same ? "" : "; then ",
-                                 same ? "" : std::string(end.status.message()),
-                                 ") and there is no other of the same fingerprint")));
+    GiveUp(std::string(end.status.message()));
     return;
   }
   ++state_.epoch;
   ++answer_.fallbacks;
   BeginDecode(*verifier_);
+}
+
+void RequestFlow::GiveUp(const std::string& last_fault) {
+  if (verifier_ != nullptr) {
+    failed_.push_back(verifier_);  // it had its attempts
+  }
+  Fail(NoVerifier(absl::StrCat("the verifier failed (", first_fault_,
+                               last_fault == first_fault_ ? "" : absl::StrCat("; then ", last_fault),
+                               ") and ", router_.WhyNoOther(state_.fingerprint, failed_))));
 }
 
 // What the tokens themselves say: whether they are the whole answer.

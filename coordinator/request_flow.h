@@ -85,6 +85,7 @@ class RequestFlow : public std::enable_shared_from_this<RequestFlow> {
   absl::Status TakeNew(TokenRun& run) const;
   void Relay(TokenRun run);
   void PathFault(const PathEnd& end);
+  void GiveUp(const std::string& last_fault);
   VerifierClient* OtherVerifier(const PathEnd& end);
   FinishReason Complete() const;
   void FinishText(FinishReason reason);

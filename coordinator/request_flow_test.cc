@@ -198,6 +198,17 @@ TEST_F(RequestFlowTest, ALostVerifierIsReplacedByOneOfEqualFingerprint) {
   EXPECT_THAT(router_.faults, ElementsAre("verifier-1"));
 }
 
+TEST_F(RequestFlowTest, AVerifierThatTakesNothingNewIsAvoidedWhoeverHearsItFirst) {
+  router_.verifiers = 2;
+  Begin(Mode::kTree);
+  const absl::Status refused = absl::UnavailableError("a kernel is wrong");
+  router_.drafter.last().End(refused, "verifier", "NOT_SERVING");  // the drafter's may be another verifier
+  router_.first.last().End(refused, "verifier", "NOT_SERVING");
+  ASSERT_EQ(router_.second.calls.size(), 1u);
+  router_.second.last().Send(script_, 0, size(), FinishReason::kMaxTokens);
+  ExpectWholeScript(2);
+}
+
 TEST_F(RequestFlowTest, TheLastVerifierLostIsUnavailable) {
   Begin(Mode::kTree);
   router_.drafter.last().Send(script_, 0, 5);
@@ -206,8 +217,9 @@ TEST_F(RequestFlowTest, TheLastVerifierLostIsUnavailable) {
   EXPECT_EQ(sink_.failed, 1);
   EXPECT_EQ(sink_.error.status.code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(sink_.error.reason, "NO_VERIFIER");
-  EXPECT_THAT(std::string(sink_.error.status.message()),
-              HasSubstr("the verifier failed (verifier gone; then connection refused)"));
+  EXPECT_THAT(
+      std::string(sink_.error.status.message()),
+      HasSubstr("the verifier failed (verifier gone; then connection refused) and beside 1 there is none"));
 }
 
 TEST_F(RequestFlowTest, ASilentLastVerifierIsAskedAgainAndAtLastGivenUp) {

@@ -159,6 +159,9 @@ class Router {
   // A verifier with this fingerprint that is not among `failed`, or null.
   virtual VerifierClient* ChooseVerifier(const std::string& fingerprint,
                                          const std::vector<const VerifierClient*>& failed) = 0;
+  // Why ChooseVerifier finds none beside these, for people: "no other is configured" or what ails each.
+  virtual std::string WhyNoOther(const std::string& fingerprint,
+                                 const std::vector<const VerifierClient*>& failed) = 0;
   // A path broke; do not use the peer again before it has answered a probe.
   virtual void ReportFault(const DrafterClient& drafter) = 0;
   virtual void ReportFault(const VerifierClient& verifier) = 0;

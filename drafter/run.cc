@@ -10,6 +10,7 @@
 #include "common/rpc/device_config.h"
 #include "common/rpc/device_failure.h"
 #include "common/rpc/eager_poll.h"
+#include "common/rpc/ends_while_loading.h"
 #include "common/rpc/protocol.h"
 #include "common/rpc/run_service.h"
 #include "common/rpc/server.h"
@@ -50,8 +51,15 @@ absl::Status Serve(const Config& config, TerminationSignal& signal) {
   ServingSwitch serving(kDrafterServiceName);
   DeviceFailure device_failure("drafter", serving);
   std::unique_ptr<Device> device;
-  ASSIGN_OR_RETURN(const std::unique_ptr<Proposer> proposer,
-                   MakeProposer(config, threads, device, device_failure));
+  std::unique_ptr<Proposer> proposer;
+  {
+    const EndsWhileLoading ends(signal, [&](int number) {
+      std::fprintf(stderr, "drafter: %s, ends while the model is being loaded\n",
+                   device_failure.Cause(number).c_str());
+      return device_failure.status().ok() ? 0 : 1;
+    });
+    ASSIGN_OR_RETURN(proposer, MakeProposer(config, threads, device, device_failure));
+  }
   DrafterServiceOptions options;
   options.proposer_name = config.proposer == ProposerKind::kNgram ? "ngram" : "dflash";
   options.verifier_address = config.verifier;
@@ -78,7 +86,8 @@ absl::Status Serve(const Config& config, TerminationSignal& signal) {
   std::fprintf(stderr, "drafter: listens on %s, proposer %s, depth %d, verifier %s\n",
                absl::StrJoin(server->addresses(), ", ").c_str(), options.proposer_name.c_str(),
                proposer->max_depth(), config.verifier.c_str());
-  std::fprintf(stderr, "drafter: signal %d, draining\n", signal.Wait());
+  const int number = signal.Wait();
+  std::fprintf(stderr, "drafter: %s, draining\n", device_failure.Cause(number).c_str());
   device_failure.Drain(*server);
   service.Stop();
   return device_failure.status();

@@ -1,6 +1,7 @@
 #include "verifier/run.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <functional>
 #include <memory>
@@ -19,6 +20,7 @@
 #include "common/rpc/device_config.h"
 #include "common/rpc/device_failure.h"
 #include "common/rpc/eager_poll.h"
+#include "common/rpc/ends_while_loading.h"
 #include "common/rpc/protocol.h"
 #include "common/rpc/run_service.h"
 #include "common/rpc/server.h"
@@ -43,6 +45,9 @@ constexpr int64_t kDefaultCacheBytes = int64_t{1} << 30;
 constexpr int kDeliverersBesideGpu = 4;
 // Rows of trees in a step on the CPU; on a GPU all may be.
 constexpr int kLogitsRows = 256;
+constexpr char kShadowFault[] =
+    "a kernel differed from its oracle (its log line names it), so nothing new is taken until the process is "
+    "started anew";
 
 struct Loaded {
   std::unique_ptr<Verifier> verifier;
@@ -165,23 +170,24 @@ absl::Status Serve(const Config& config, TerminationSignal& signal) {
   ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, OpenDevice(config.device, threads));
   ServingSwitch health(kVerifierServiceName);
   DeviceFailure device_failure("verifier", health);
+  Loaded loaded;
+  VerifierServiceImpl service(config.stall_limit, [&health](const absl::Status& status) {
+    health.Set(status.ok(), [&status] {
+      std::fprintf(stderr, "verifier: %s%s\n",
+                   status.ok() ? "serving" : "not serving: ", std::string(status.message()).c_str());
+    });
+  });
   MetricRegistry metrics;
   BudgetMonitor budget_monitor(
       metrics, [](const std::string& line) { std::fprintf(stderr, "verifier: %s\n", line.c_str()); });
   ShadowMonitor shadow_monitor(
       metrics, [](const std::string& line) { std::fprintf(stderr, "verifier: %s\n", line.c_str()); },
-      config.shadow_not_serving ? [&health] { health.Fail(); } : std::function<void()>());
+      config.shadow_not_serving ? [&service] { service.RefuseNew(kShadowFault); } : std::function<void()>());
   std::unique_ptr<MetricExposer> exposer;
   if (!config.metrics_listen.empty()) {
     ASSIGN_OR_RETURN(exposer, MetricExposer::Start(config.metrics_listen, metrics));
     std::fprintf(stderr, "verifier: metrics on port %d\n", exposer->port());
   }
-  Loaded loaded;
-  VerifierServiceImpl service(config.stall_limit, [&health](const absl::Status& status) {
-    std::fprintf(stderr, "verifier: %s%s\n",
-                 status.ok() ? "serving" : "not serving: ", std::string(status.message()).c_str());
-    health.Set(status.ok());
-  });
   grpc::Service* services[] = {&service};
   // The port opens before the model is there: health says NOT_SERVING, calls are UNAVAILABLE (LOADING).
   ASSIGN_OR_RETURN(const std::unique_ptr<RpcServer> server, RpcServer::Start(config.rpc.server, services));
@@ -190,14 +196,24 @@ absl::Status Serve(const Config& config, TerminationSignal& signal) {
   ShadowOptions shadow = config.shadow;
   shadow.on_report = [&shadow_monitor](const ShadowReport& report) { shadow_monitor.Report(report); };
   shadow.on_passed_over = [&shadow_monitor] { shadow_monitor.PassedOver(); };
-  ASSIGN_OR_RETURN(loaded, Load(
-                               config, *device, std::move(shadow),
-                               [&](const BudgetReport& report) { budget_monitor.Report(report); },
-                               [&](const absl::Status& status) { device_failure.Report(status); }));
+  {
+    const EndsWhileLoading ends(signal, [&](int number) {
+      std::fprintf(stderr, "verifier: %s, ends while the model is being loaded\n",
+                   device_failure.Cause(number).c_str());
+      server->Drain(std::chrono::milliseconds(0));
+      return device_failure.status().ok() ? 0 : 1;
+    });
+    ASSIGN_OR_RETURN(loaded, Load(
+                                 config, *device, std::move(shadow),
+                                 [&](const BudgetReport& report) { budget_monitor.Report(report); },
+                                 [&](const absl::Status& status) { device_failure.Report(status); }));
+  }
   PrintTable(config, loaded);
   std::fprintf(stderr, "verifier: %s", MemoryTable(*device).c_str());
   service.Serve(loaded.verifier.get(), loaded.info);
-  std::fprintf(stderr, "verifier: signal %d, draining\n", signal.Wait());
+  const int number = signal.Wait();
+  health.Fail();  // before the word, which nothing about serving follows
+  std::fprintf(stderr, "verifier: %s, draining\n", device_failure.Cause(number).c_str());
   device_failure.Drain(*server);
   service.Stop();
   // Before the server goes: its last reports may still turn health, which is the server's.

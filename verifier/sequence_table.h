@@ -80,6 +80,7 @@ class SequenceTable {
   // one is FAILED_PRECONDITION. RESOURCE_EXHAUSTED when max_queue sequences wait, takeovers not counted.
   absl::StatusOr<Sequence*> Insert(std::unique_ptr<Sequence> sequence);
   Sequence* Find(SequenceHandle handle);  // null if it has closed
+  bool IsOpen(const SequenceKey& key) const { return by_key_.contains({key.request_id, key.sample_index}); }
   // Takes the sequence out; its pages, or those it was to inherit, go to its successor if there is one.
   std::unique_ptr<Sequence> Remove(SequenceHandle handle);
 

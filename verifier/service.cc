@@ -14,9 +14,7 @@ namespace arborist::verifier {
 namespace {
 
 grpc::Status Loading() {
-  const absl::Status status =
-      ErrorWithReason(absl::StatusCode::kUnavailable, reason::kLoading, "the model is being loaded");
-  return ToGrpcStatus(WithRetryDelay(status, std::chrono::milliseconds(500)), kVerifierOrigin);
+  return ToGrpcStatus(NotNow(reason::kLoading, "the model is being loaded"), kVerifierOrigin);
 }
 
 class RefusingReactor final : public grpc::ServerBidiReactor<v1::VerifyRequest, v1::VerifyResponse> {
@@ -45,6 +43,7 @@ void VerifierServiceImpl::Stop() { heartbeat_.reset(); }
 
 absl::Status VerifierServiceImpl::Health(const Verifier& verifier) const {
   RETURN_IF_ERROR(verifier.device_status());
+  RETURN_IF_ERROR(refusal_.status());
   const double stalled = verifier.stalled_seconds();
   if (stalled > std::chrono::duration<double>(stall_limit_).count()) {
     return absl::UnavailableError(absl::StrFormat("no step has ended for %.1f s", stalled));
@@ -73,6 +72,10 @@ grpc::ServerUnaryReactor* VerifierServiceImpl::GetInfo(grpc::CallbackServerConte
     reactor->Finish(Loading());
     return reactor;
   }
+  if (const absl::Status refused = refusal_.status(); !refused.ok()) {
+    reactor->Finish(ToGrpcStatus(refused, kVerifierOrigin));
+    return reactor;
+  }
   response->set_protocol_version(kProtocolVersion);
   response->set_fingerprint(info_.fingerprint);
   response->set_projection_hash(info_.projection_hash);
@@ -95,7 +98,7 @@ grpc::ServerBidiReactor<v1::VerifyRequest, v1::VerifyResponse>* VerifierServiceI
   if (verifier == nullptr) {
     return new RefusingReactor(Loading());
   }
-  return new VerifyReactor(verifier, &info_, heartbeat_.get(), context);
+  return new VerifyReactor(verifier, &info_, &refusal_, heartbeat_.get(), context);
 }
 
 }  // namespace arborist::verifier

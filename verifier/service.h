@@ -4,9 +4,11 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <string>
 
 #include "arborist/v1/verifier.grpc.pb.h"
 #include "common/rpc/heartbeat.h"
+#include "verifier/refusal.h"
 #include "verifier/verifier.h"
 #include "verifier/verify_codec.h"
 
@@ -17,13 +19,18 @@ namespace arborist::verifier {
 class VerifierServiceImpl final : public v1::VerifierService::CallbackService {
  public:
   // `set_health` hears from a thread of the service: OK after Serve, and the reason while a step has not
-  // ended for longer than `stall_limit` although there is work, or once the device has failed. May be empty.
+  // ended for longer than `stall_limit` although there is work, after RefuseNew, or once the device has
+  // failed. May be empty.
   VerifierServiceImpl(std::chrono::milliseconds stall_limit,
                       std::function<void(const absl::Status&)> set_health);
   ~VerifierServiceImpl() override;
 
   // Once. The verifier outlives the service.
   void Serve(Verifier* verifier, const VerifierInfo& info);
+
+  // Any thread, for good: GetInfo and an Open of what is not open here yet are UNAVAILABLE (NOT_SERVING) with
+  // this reason, so that peers take another verifier, and `set_health` hears it. What is open goes on.
+  void RefuseNew(const std::string& why) { refusal_.Begin(why); }
 
   // After the server was drained: `set_health` is not called any more when it returns.
   void Stop();
@@ -41,6 +48,7 @@ class VerifierServiceImpl final : public v1::VerifierService::CallbackService {
   const std::chrono::milliseconds stall_limit_;
   const std::function<void(const absl::Status&)> set_health_;
   VerifierInfo info_;  // written before verifier_
+  Refusal refusal_;
   std::atomic<Verifier*> verifier_{nullptr};
   bool serving_ = false;  // as last said; heartbeat thread only
   std::unique_ptr<Heartbeat> heartbeat_;

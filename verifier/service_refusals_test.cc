@@ -163,6 +163,39 @@ TEST_F(VerifierServiceTest, HealthSaysThatTheDeviceHasFailed) {
   EXPECT_EQ(WhyNotServing(), "the device failed: injected");
 }
 
+TEST_F(VerifierServiceTest, AfterRefuseNewWhatIsOpenGoesOnAndNothingNewIsTaken) {
+  EXPECT_TRUE(Eventually([this] { return serving_.load(); }));
+  Stream open(*stub_);
+  open.Send(OpenRequest("open", 1));
+  ASSERT_TRUE(open.AwaitReady());
+  service_.RefuseNew("a kernel is wrong");
+  service_.RefuseNew("and another");
+  EXPECT_TRUE(Eventually([this] { return !serving_.load(); }));
+  EXPECT_EQ(WhyNotServing(), "a kernel is wrong");
+
+  grpc::ClientContext context;
+  v1::VerifierServiceGetInfoResponse info;
+  const absl::Status refused = FromGrpcStatus(stub_->GetInfo(&context, {}, &info));
+  ExpectError(refused, absl::StatusCode::kUnavailable, "NOT_SERVING", "a kernel is wrong");
+  EXPECT_TRUE(RetryDelayOf(refused).has_value());
+  for (const int64_t epoch : {1, 2}) {
+    Stream other(*stub_);
+    other.Send(OpenRequest("new", epoch));
+    ExpectError(other.End(), absl::StatusCode::kUnavailable, "NOT_SERVING", "a kernel is wrong");
+  }
+
+  open.Send(TreeRequest(1, 6));
+  v1::Committed committed;
+  ASSERT_TRUE(open.AwaitCommitted(committed));
+  Stream successor(*stub_);  // plain decoding and a drafter take turns at one sequence
+  successor.Send(OpenRequest("open", 2));
+  ASSERT_TRUE(successor.AwaitReady());
+  ExpectError(open.End(), absl::StatusCode::kAborted, "TAKEN_OVER", "higher epoch");
+  fake_.set_stalled_seconds(2);
+  fake_.set_stalled_seconds(0);
+  EXPECT_FALSE(serving_.load());
+}
+
 TEST_F(VerifierServiceTest, OpenReachesTheVerifierWithEveryField) {
   v1::VerifyRequest request = OpenRequest("all", 4);
   v1::Open& open = *request.mutable_open();

@@ -104,6 +104,9 @@ class Verifier {
   virtual void Finish(SequenceHandle sequence) = 0;
   virtual void Cancel(SequenceHandle sequence) = 0;
 
+  // Whether a sequence of this key is open: a higher epoch would take it over.
+  virtual bool IsOpen(const SequenceKey& key) const = 0;
+
   virtual int64_t free_pages() const = 0;
   virtual int64_t total_pages() const = 0;
   // For health. Seconds since the last completed step while work exists, 0 when idle.

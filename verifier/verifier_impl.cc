@@ -91,6 +91,11 @@ absl::StatusOr<SequenceHandle> VerifierImpl::Open(OpenArgs args, SequenceSink* s
   return inserted->handle;
 }
 
+bool VerifierImpl::IsOpen(const SequenceKey& key) const {
+  const std::lock_guard lock(mutex_);
+  return table_.IsOpen(key);
+}
+
 absl::StatusOr<Sequence*> VerifierImpl::FindForRound(SequenceHandle handle) {
   Sequence* sequence = table_.Find(handle);
   if (sequence == nullptr || sequence->end.has_value() || sequence->finish_requested) {

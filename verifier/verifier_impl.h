@@ -57,6 +57,7 @@ class VerifierImpl final : public Verifier {
 
   int64_t free_pages() const override { return cache_.pool().free_pages(); }
   int64_t total_pages() const override { return cache_.pool().total_pages(); }
+  bool IsOpen(const SequenceKey& key) const override;
   double stalled_seconds() const override;
   absl::Status device_status() const override;
 

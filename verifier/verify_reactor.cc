@@ -42,10 +42,11 @@ absl::Status RoundError(absl::Status status, const char* invalid_reason) {
 
 }  // namespace
 
-VerifyReactor::VerifyReactor(Verifier* verifier, const VerifierInfo* info, Heartbeat* heartbeat,
-                             grpc::CallbackServerContext* context)
+VerifyReactor::VerifyReactor(Verifier* verifier, const VerifierInfo* info, const Refusal* refusal,
+                             Heartbeat* heartbeat, grpc::CallbackServerContext* context)
     : verifier_(verifier),
       info_(info),
+      refusal_(refusal),
       heartbeat_(heartbeat),
       context_(context),
       outbox_(
@@ -99,6 +100,10 @@ absl::Status VerifyReactor::HandleOpen(const v1::Open& open) {
     }
   }
   ASSIGN_OR_RETURN(OpenArgs args, DecodeOpen(open, *info_));
+  // A higher epoch of what is open only changes who drives it.
+  if (const absl::Status refused = refusal_->status(); !refused.ok() && !verifier_->IsOpen(args.key)) {
+    return refused;
+  }
   {
     std::lock_guard lock(mutex_);
     if (fault_.has_value()) {

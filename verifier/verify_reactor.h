@@ -11,6 +11,7 @@
 #include "common/rpc/heartbeat.h"
 #include "common/rpc/server_outbox.h"
 #include "grpcpp/support/server_callback.h"
+#include "verifier/refusal.h"
 #include "verifier/verifier.h"
 #include "verifier/verify_codec.h"
 
@@ -26,7 +27,7 @@ class VerifyReactor final : public grpc::ServerBidiReactor<v1::VerifyRequest, v1
                             public HeartbeatListener {
  public:
   // All outlive the reactor.
-  VerifyReactor(Verifier* verifier, const VerifierInfo* info, Heartbeat* heartbeat,
+  VerifyReactor(Verifier* verifier, const VerifierInfo* info, const Refusal* refusal, Heartbeat* heartbeat,
                 grpc::CallbackServerContext* context);
 
   void OnReadDone(bool ok) override;
@@ -53,6 +54,7 @@ class VerifyReactor final : public grpc::ServerBidiReactor<v1::VerifyRequest, v1
 
   Verifier* const verifier_;
   const VerifierInfo* const info_;
+  const Refusal* const refusal_;
   Heartbeat* const heartbeat_;
   grpc::CallbackServerContext* const context_;
   ServerOutbox<v1::VerifyResponse> outbox_;

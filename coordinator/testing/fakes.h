@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "coordinator/request_flow.h"
 
 namespace arborist::coordinator::testing {
@@ -101,6 +102,9 @@ struct FakeRouter : Router {
       }
     }
     return nullptr;
+  }
+  std::string WhyNoOther(const std::string&, const std::vector<const VerifierClient*>& failed) override {
+    return absl::StrCat("beside ", failed.size(), " there is none");
   }
   void ReportFault(const DrafterClient& peer) override { faults.push_back(peer.address()); }
   void ReportFault(const VerifierClient& peer) override { faults.push_back(peer.address()); }

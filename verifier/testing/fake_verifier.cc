@@ -57,6 +57,14 @@ SequenceSink* FakeVerifier::last_sink() {
   return last_sink_;
 }
 
+bool FakeVerifier::IsOpen(const SequenceKey& key) const {
+  std::lock_guard lock(mutex_);
+  return std::any_of(sequences_.begin(), sequences_.end(), [&](const auto& entry) {
+    return entry.second.args.key.request_id == key.request_id &&
+           entry.second.args.key.sample_index == key.sample_index;
+  });
+}
+
 int FakeVerifier::open_sequences() {
   std::lock_guard lock(mutex_);
   return static_cast<int>(sequences_.size());

@@ -49,6 +49,7 @@ class FakeVerifier final : public Verifier {
   }
   void Finish(SequenceHandle sequence) override;
   void Cancel(SequenceHandle sequence) override;
+  bool IsOpen(const SequenceKey& key) const override;
   int64_t free_pages() const override { return 7; }
   int64_t total_pages() const override { return 9; }
   double stalled_seconds() const override { return stalled_seconds_; }
@@ -71,7 +72,7 @@ class FakeVerifier final : public Verifier {
   void Step(SequenceHandle handle, int64_t round, int tokens, int nodes);
   void Close(SequenceHandle handle, const absl::Status& status);
 
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::function<void()>> tasks_;
   std::deque<std::function<void()>> held_;
