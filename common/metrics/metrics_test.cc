@@ -103,12 +103,8 @@ double SecondsOfAScrapeBeside(int count) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
+// With two threads and the default of 30 s, two of them held it up for 30 s.
 TEST(MetricsTest, AFewHalfOpenConnectionsDoNotHoldAScrapeUp) { EXPECT_LT(SecondsOfAScrapeBeside(4), 1.5); }
-
-// Two rounds of 2 s and what a loaded machine adds; it was 30 s behind two.
-TEST(MetricsTest, ManyHalfOpenConnectionsHoldAScrapeUpForSecondsOnly) {
-  EXPECT_LT(SecondsOfAScrapeBeside(12), 10);
-}
 
 TEST(MetricsDeathTest, NamesThatBreakTheRulesAreOurFault) {
   MetricRegistry registry;
