@@ -65,6 +65,7 @@ class OnTheCpu(unittest.TestCase):
         reasons = [line for line in self.log(service).splitlines() if line.startswith(f"{service.name}: the device failed: ")]
         self.assertEqual(len(reasons), 1, self.log(service))
         self.assertNotIn("no step has ended", self.log(service))  # the reason is another
+        self.assertIn(f"{service.name}: its device failed, draining\n", self.log(service))  # and no signal of somebody
         self.assertEqual(self.log(service).splitlines()[-1], f"arborist-{service.name}: ended because its device failed")
         return answer, reasons[0], before
 

@@ -3,13 +3,14 @@
 import os
 import re
 import signal
+import subprocess
 import sys
 import time
 import unittest
 import urllib.request
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from processes import Cluster, wait_until  # noqa: E402
+from processes import Cluster, Service, client, wait_until  # noqa: E402
 
 PROMPT = "import os\nimport sys\n\n\ndef read_file(path, encoding='utf-8'):\n    \"\"\"Return the contents of a file.\"\"\"\n"
 COMMON = ("--prompt", PROMPT, "--ignore-eos", "--max-tokens", 300)
@@ -128,6 +129,65 @@ class ShadowVerification(unittest.TestCase):
             self.assertEqual(seen[f'arborist_shadow_faults_total{{kernel="{kernel}"}}'], 0, kernel)
             self.assertLess(seen[f'arborist_shadow_worst_relative_difference_ratio{{kernel="{kernel}"}}'], 1e-4, kernel)
         self.assertEqual(self.cluster.verifier.terminate(), 0)
+
+
+class AVerifierThatShadowVerificationFoundWrong(unittest.TestCase):
+    """Any difference is a fault here: the first request stays where it is, new ones go to the other verifier."""
+
+    def setUp(self):
+        self.cluster = Cluster()
+        self.addCleanup(self.cluster.stop)
+        self.wrong = self.cluster.verifier
+        self.other = Service(self.cluster.folder, "verifier", list(self.wrong.flags))
+        self.other.address = self.wrong.address + ".other"
+        self.addCleanup(self.other.kill)
+        with open(self.wrong.config, encoding="utf-8") as shipped:
+            text = shipped.read()
+        self.wrong.config = os.path.join(self.cluster.folder, "wrong.textproto")
+        with open(self.wrong.config, "w", encoding="utf-8") as config:
+            config.write(f"{text}\nshadow {{ fraction: 1 relative_limit: 1e-12 not_serving_on_fault: true }}\n")
+        self.wrong.start()
+        self.cluster.drafter.start()
+
+    def health(self):
+        return subprocess.run([client(), "health", "--address", self.wrong.address, "--service", "arborist.v1.VerifierService"],
+                              capture_output=True, text=True, timeout=30).stdout
+
+    def test_new_requests_go_to_the_other_one(self):
+        log = self.wrong.log.name  # before the other one, of the same name, begins its own
+        self.cluster.coordinator.flags += ["--verifier", self.other.address]
+        os.rename(log, log + ".wrong")
+        self.other.start()
+        self.cluster.coordinator.start()
+        first = self.cluster.generate(*COMMON, *SAMPLED, "--speculation", "off")
+        wait_until(lambda: self.health() == "NOT_SERVING\n", 20, "no difference was found")
+        for mode in ("off", "tree", "auto"):
+            answer = self.cluster.generate(*COMMON, *SAMPLED, "--speculation", mode)
+            self.assertEqual(answer["token_ids"], first["token_ids"])
+        self.other.kill()
+        wait_until(lambda: self.cluster.generate(*COMMON, check=False)[0] == 1, 20, "the wrong verifier takes new requests")
+        status, _, err = self.cluster.generate("--prompt", "x", check=False)
+        self.assertEqual(status, 1)
+        self.assertIn("NO_VERIFIER", err)
+        self.assertEqual(self.wrong.terminate(), 0)
+
+
+class SignalWhileLoading(unittest.TestCase):
+    def test_it_ends_with_status_0_and_serves_no_more(self):
+        cluster = Cluster()
+        self.addCleanup(cluster.stop)
+        for service, sign in ((cluster.verifier, "listens on"), (cluster.drafter, "")):
+            service.start(wait=False)
+            log = service.log.name
+
+            def said():
+                with open(log, encoding="utf-8") as file:
+                    return file.read()
+            wait_until(lambda: sign in said(), 20, "it does not listen")
+            if not sign:
+                time.sleep(0.05)  # into the load
+            self.assertEqual(service.terminate(seconds=5), 0, said())
+            self.assertRegex(said(), r"signal 15, (ends while the model is being loaded|draining)\n$")
 
 
 class DrafterFaults(unittest.TestCase):
