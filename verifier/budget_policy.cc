@@ -112,17 +112,16 @@ double BudgetPolicy::Rate(const BudgetLoad& load, int nodes) const {
     const double step = costs_.Seconds(load.sequences + load.other_rows, load.sequences + load.other_rows);
     return (load.sequences + load.other_tokens) / step;
   }
-  const Away away = AwayOf(load.sequences);
-  const int trees = TreesTogether(away, load);
-  const double step = costs_.Seconds(trees * (nodes + 1) + load.other_rows, trees + load.other_rows);
-  return load.sequences * accept_.Tokens(nodes) / Round(load, away, nodes) + load.other_tokens / step;
+  const RoundTime round = Round(load, AwayOf(load.sequences), nodes);
+  return load.sequences * accept_.Tokens(nodes) / round.seconds + load.other_tokens / round.step;
 }
 
-double BudgetPolicy::Round(const BudgetLoad& load, const Away& away, int nodes) const {
+BudgetPolicy::RoundTime BudgetPolicy::Round(const BudgetLoad& load, const Away& away, int nodes) const {
   const int trees = TreesTogether(away, load);
   const double step = costs_.Seconds(trees * (nodes + 1) + load.other_rows, trees + load.other_rows);
   // Groups that take turns wait for each other's steps, however soon their trees come.
-  return std::max(away.seconds + (1 + away.steps) * step, step * load.sequences / trees);
+  return {.seconds = std::max(away.seconds + (1 + away.steps) * step, step * load.sequences / trees),
+          .step = step};
 }
 
 bool BudgetPolicy::Fits(const BudgetLoad& load, int nodes) const {
@@ -245,8 +244,8 @@ double BudgetPolicy::PlainStep(const BudgetLoad& load) const {
 double BudgetPolicy::Lost(double seconds, double tokens, double rate) {
   const int nodes = trial_.active ? trial_.nodes : current_;
   const Away& seen = away_[Group(load_.sequences)];
-  const double expected =
-      std::max(Round(load_, AwayOf(load_.sequences), nodes), seen.count > 0 ? Round(load_, seen, nodes) : 0);
+  const double expected = std::max(Round(load_, AwayOf(load_.sequences), nodes).seconds,
+                                   seen.count > 0 ? Round(load_, seen, nodes).seconds : 0);
   const double late = std::max(0.0, seconds - kOutlier * expected - kLateSteps * PlainStep(load_));
   return seconds - late + pace_[Group(load_.sequences)].Late(late) - tokens / rate;
 }

@@ -76,6 +76,11 @@ class BudgetPolicy {
     int count = 0;
     int rounds = 0;  // seen, ever
   };
+  // Of trees, in seconds: a whole round, and the step in it.
+  struct RoundTime {
+    double seconds;
+    double step;
+  };
   struct Trial {
     bool active = false;
     bool trees = false;    // are tried, else plain decoding
@@ -106,7 +111,7 @@ class BudgetPolicy {
   bool Closed(const BudgetLoad& load) const;
   bool GivenUp(const BudgetLoad& load) const;
   double PlainStep(const BudgetLoad& load) const;
-  double Round(const BudgetLoad& load, const Away& away, int nodes) const;
+  RoundTime Round(const BudgetLoad& load, const Away& away, int nodes) const;
   double Lost(double seconds, double tokens, double rate);
   void Account(double now);
   void BeginTrial(const BudgetLoad& load, int nodes, double now);
