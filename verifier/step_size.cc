@@ -53,22 +53,25 @@ StepSize StepSizes::Whole(int rows, int logits_rows) const {
           .pages_per_sequence = capacity_.max_pages_per_sequence};
 }
 
+StepSize StepSizes::TreesAlone(int rows, int sequences, int pages) {
+  return {.rows = rows,
+          .logits_rows = rows,
+          .sequences = sequences,
+          .trees = sequences,
+          .pages_per_sequence = pages};
+}
+
 StepSize StepSizes::For(const StepContents& step) const {
   Check(step.rows >= 1 && step.rows <= capacity_.max_rows && step.logits_rows <= capacity_.max_logits_rows &&
             step.sequences <= std::min(step.rows, capacity_.max_sequences) &&
             step.pages <= capacity_.max_pages_per_sequence,
         "a step within the capacity");
-  const bool trees_alone = step.logits_rows == step.rows;
-  const std::vector<int>& bounds = trees_alone ? tree_bounds_ : bounds_;
-  StepSize size =
-      Whole(BoundOf(step.rows, bounds), step.logits_rows == 0 ? 0 : BoundOf(step.logits_rows, bounds));
-  if (trees_alone) {
-    size.sequences = BoundOf(step.sequences, kernels::SequenceBounds(size.rows, capacity_.max_sequences));
-    size.trees = size.sequences;
-    size.pages_per_sequence =
-        BoundOf(step.pages, kernels::PageBounds(size.rows, capacity_.max_pages_per_sequence));
+  if (step.logits_rows == step.rows) {
+    const int rows = BoundOf(step.rows, tree_bounds_);
+    return TreesAlone(rows, BoundOf(step.sequences, kernels::SequenceBounds(rows, capacity_.max_sequences)),
+                      BoundOf(step.pages, kernels::PageBounds(rows, capacity_.max_pages_per_sequence)));
   }
-  return size;
+  return Whole(BoundOf(step.rows, bounds_), step.logits_rows == 0 ? 0 : BoundOf(step.logits_rows, bounds_));
 }
 
 std::vector<StepSize> StepSizes::All() const {
@@ -84,11 +87,7 @@ std::vector<StepSize> StepSizes::All() const {
   for (const int rows : tree_bounds_) {
     for (const int sequences : kernels::SequenceBounds(rows, capacity_.max_sequences)) {
       for (const int pages : kernels::PageBounds(rows, capacity_.max_pages_per_sequence)) {
-        sizes.push_back({.rows = rows,
-                         .logits_rows = rows,
-                         .sequences = sequences,
-                         .trees = sequences,
-                         .pages_per_sequence = pages});
+        sizes.push_back(TreesAlone(rows, sequences, pages));
       }
     }
   }

@@ -50,6 +50,7 @@ class StepSizes {
  private:
   // With the largest page tables.
   StepSize Whole(int rows, int logits_rows) const;
+  static StepSize TreesAlone(int rows, int sequences, int pages);
 
   StepCapacity capacity_;
   std::vector<int> bounds_;       // of steps with prompt rows
