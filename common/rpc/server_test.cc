@@ -53,6 +53,26 @@ class RpcServerTest : public ::testing::Test {
     return status.ok() ? response.status() : HealthCheckResponse::SERVICE_UNKNOWN;
   }
 
+  // Of the verifier's service.
+  class Watcher {
+   public:
+    explicit Watcher(Health::Stub& health) {
+      context_.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
+      HealthCheckRequest request;
+      request.set_service(kVerifierServiceName);
+      reader_ = health.Watch(&context_, request);
+    }
+    // UNKNOWN, which no service says, at the end.
+    HealthCheckResponse::ServingStatus Read() {
+      HealthCheckResponse response;
+      return reader_->Read(&response) ? response.status() : HealthCheckResponse::UNKNOWN;
+    }
+
+   private:
+    grpc::ClientContext context_;
+    std::unique_ptr<grpc::ClientReader<HealthCheckResponse>> reader_;
+  };
+
   SilentVerifier service_;
   std::unique_ptr<RpcServer> server_;
   std::shared_ptr<grpc::Channel> channel_;
@@ -72,21 +92,13 @@ TEST_F(RpcServerTest, HealthTellsTheProcessFromTheService) {
 TEST_F(RpcServerTest, WatchHearsEveryChangeUntilTheDrain) {
   Start(Socket("rpc_watch"));
   server_->SetServing(kVerifierServiceName, false);
-  grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
-  HealthCheckRequest request;
-  request.set_service(kVerifierServiceName);
-  auto watch = health_->Watch(&context, request);
-  HealthCheckResponse response;
-  ASSERT_TRUE(watch->Read(&response));
-  EXPECT_EQ(response.status(), HealthCheckResponse::NOT_SERVING);
+  Watcher watch(*health_);
+  EXPECT_EQ(watch.Read(), HealthCheckResponse::NOT_SERVING);
   server_->SetServing(kVerifierServiceName, true);
-  ASSERT_TRUE(watch->Read(&response));
-  EXPECT_EQ(response.status(), HealthCheckResponse::SERVING);
+  EXPECT_EQ(watch.Read(), HealthCheckResponse::SERVING);
   std::thread drain([this] { server_->Drain(); });
-  ASSERT_TRUE(watch->Read(&response));
-  EXPECT_EQ(response.status(), HealthCheckResponse::NOT_SERVING);
-  EXPECT_FALSE(watch->Read(&response));
+  EXPECT_EQ(watch.Read(), HealthCheckResponse::NOT_SERVING);
+  EXPECT_EQ(watch.Read(), HealthCheckResponse::UNKNOWN);
   drain.join();
 }
 
@@ -94,30 +106,23 @@ TEST_F(RpcServerTest, AServingSwitchSaysChangesOnlyAndNothingAfterItFailed) {
   Start(Socket("rpc_switch"));
   ServingSwitch health(kVerifierServiceName);
   health.Attach(server_.get());
-  grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
-  HealthCheckRequest request;
-  request.set_service(kVerifierServiceName);
-  auto watch = health_->Watch(&context, request);
-  HealthCheckResponse response;
-  ASSERT_TRUE(watch->Read(&response));
-  EXPECT_EQ(response.status(), HealthCheckResponse::NOT_SERVING);
+  Watcher watch(*health_);
+  EXPECT_EQ(watch.Read(), HealthCheckResponse::NOT_SERVING);
   // Each change is read before the next: the health service joins changes that a watcher has not read yet.
-  const auto read = [&] { return watch->Read(&response) ? response.status() : HealthCheckResponse::UNKNOWN; };
   int changes = 0;
   for (int i = 0; i < 50; ++i) {
     health.Set(true, [&] { ++changes; });
   }
-  EXPECT_EQ(read(), HealthCheckResponse::SERVING);
+  EXPECT_EQ(watch.Read(), HealthCheckResponse::SERVING);
   for (int i = 0; i < 50; ++i) {
     health.Fail();
     health.Set(true, [&] { ++changes; });
     health.Set(false, [&] { ++changes; });
   }
   EXPECT_EQ(changes, 1);
-  EXPECT_EQ(read(), HealthCheckResponse::NOT_SERVING);
+  EXPECT_EQ(watch.Read(), HealthCheckResponse::NOT_SERVING);
   server_->SetServing(kVerifierServiceName, true);  // the mark after what the switch said
-  EXPECT_EQ(read(), HealthCheckResponse::SERVING);
+  EXPECT_EQ(watch.Read(), HealthCheckResponse::SERVING);
 }
 
 // Reflection is spoken through its bytes: the library that serves it also registers its messages.
