@@ -6,7 +6,7 @@ packages=(
   g++ cmake ninja-build ccache pkg-config python3          # build
   libgrpc++-dev libgrpc-dev protobuf-compiler-grpc         # the services
   libprotobuf-dev protobuf-compiler libabsl-dev
-  libpcre2-dev libssl-dev                                  # tokenizer patterns; checkpoint hashes
+  libpcre2-dev libutf8proc-dev libssl-dev                  # tokenizer patterns and normal forms; checkpoint hashes
   prometheus-cpp-dev                                       # metrics
   libgtest-dev libgmock-dev libbenchmark-dev               # tests and benchmarks
 )

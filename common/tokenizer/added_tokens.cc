@@ -5,42 +5,13 @@
 #include "common/tokenizer/utf8.h"
 
 namespace arborist {
-namespace {
-
-// Where the white space at the end of `text` begins.
-size_t TrailingSpaceBegin(std::string_view text) {
-  size_t begin = text.size();
-  while (begin > 0) {
-    size_t at = begin - 1;
-    while (at > 0 && (static_cast<uint8_t>(text[at]) & 0xC0) == 0x80) {
-      --at;
-    }
-    const Utf8Step step = NextUtf8(text.substr(at));
-    if (step.kind != Utf8Step::Kind::kCharacter || !IsUnicodeSpace(step.character)) {
-      break;
-    }
-    begin = at;
+void AddedTokenFinder::Pass::Insert(std::string_view sought, int32_t token) {
+  if (sought.empty()) {
+    return;
   }
-  return begin;
-}
-
-size_t LeadingSpaceBytes(std::string_view text) {
-  size_t at = 0;
-  while (at < text.size()) {
-    const Utf8Step step = NextUtf8(text.substr(at));
-    if (step.kind != Utf8Step::Kind::kCharacter || !IsUnicodeSpace(step.character)) {
-      break;
-    }
-    at += step.bytes;
-  }
-  return at;
-}
-
-}  // namespace
-
-void AddedTokenFinder::Pass::Insert(std::string_view content, int32_t token) {
+  begins[static_cast<uint8_t>(sought[0])] = true;
   int32_t at = 0;
-  for (const char c : content) {
+  for (const char c : sought) {
     const uint8_t byte = static_cast<uint8_t>(c);
     int32_t child = nodes[at].first_child;
     while (child >= 0 && nodes[child].byte != byte) {
@@ -77,44 +48,40 @@ int32_t AddedTokenFinder::Pass::LongestAt(std::string_view text) const {
 
 AddedTokenFinder::AddedTokenFinder(const std::vector<AddedToken>& tokens) : tokens_(tokens) {
   for (size_t i = 0; i < tokens_.size(); ++i) {
-    (tokens_[i].normalized ? normalized_ : plain_).Insert(tokens_[i].content, static_cast<int32_t>(i));
+    (tokens_[i].normalized ? normalized_ : raw_).Insert(tokens_[i].sought, static_cast<int32_t>(i));
   }
 }
 
-std::vector<AddedTokenFinder::Stretch> AddedTokenFinder::Split(std::string_view text,
-                                                               bool with_special) const {
-  std::vector<Stretch> first;
-  SplitBy(plain_, text, with_special, first);
-  std::vector<Stretch> out;
-  for (const Stretch& stretch : first) {
-    if (stretch.id >= 0) {
-      out.push_back(stretch);
-    } else {
-      SplitBy(normalized_, stretch.text, with_special, out);
-    }
-  }
-  return out;
+void AddedTokenFinder::SplitRaw(std::string_view text, bool with_special, std::vector<Stretch>& out) const {
+  SplitBy(raw_, text, with_special, out);
+}
+
+void AddedTokenFinder::SplitNormalized(std::string_view text, bool with_special,
+                                       std::vector<Stretch>& out) const {
+  SplitBy(normalized_, text, with_special, out);
 }
 
 void AddedTokenFinder::SplitBy(const Pass& pass, std::string_view text, bool with_special,
                                std::vector<Stretch>& out) const {
+  out.clear();
   size_t open = 0;  // the text before it is already out
   size_t at = 0;
   while (at < text.size()) {
-    const int32_t index = pass.LongestAt(text.substr(at));
+    const bool may_begin = pass.begins[static_cast<uint8_t>(text[at])];
+    const int32_t index = may_begin ? pass.LongestAt(text.substr(at)) : -1;
     if (index < 0) {
       ++at;
       continue;
     }
     const AddedToken& token = tokens_[index];
     size_t begin = at;
-    size_t end = at + token.content.size();
+    size_t end = at + token.sought.size();
     at = end;
     if (token.special && !with_special) {
       continue;
     }
     if (token.lstrip) {
-      begin = std::max(open, TrailingSpaceBegin(text.substr(0, begin)));
+      begin = open + TrailingSpaceBegin(text.substr(open, begin - open));
     }
     if (token.rstrip) {
       end += LeadingSpaceBytes(text.substr(end));

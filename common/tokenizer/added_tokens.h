@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -14,10 +15,12 @@ struct AddedToken {
   bool special = false;     // a mark of the format, not text
   bool lstrip = false;      // takes the white space before it along
   bool rstrip = false;      // and after it
-  bool normalized = false;  // found in a second pass (our only normalizer is none, so the text is the same)
+  bool normalized = false;  // found in normalized text, in a second pass
+  std::string sought;       // what is looked for: the content, normalized if `normalized`; empty: never found
 };
 
-// Finds added tokens: leftmost first, longest first at one place.
+// Finds added tokens, leftmost first, longest first at one place: those that stand in raw text, then, between
+// them, those that stand in normalized text.
 class AddedTokenFinder {
  public:
   // A stretch of text: an added token (id >= 0) or what stands between two of them (id = -1).
@@ -30,7 +33,8 @@ class AddedTokenFinder {
   explicit AddedTokenFinder(const std::vector<AddedToken>& tokens);
 
   // Cuts `text` into stretches, none empty. `with_special` = false leaves special tokens as text.
-  std::vector<Stretch> Split(std::string_view text, bool with_special) const;
+  void SplitRaw(std::string_view text, bool with_special, std::vector<Stretch>& out) const;
+  void SplitNormalized(std::string_view text, bool with_special, std::vector<Stretch>& out) const;
 
  private:
   // A trie over bytes; node 0 is the root. Children of a node stand in one list.
@@ -42,14 +46,15 @@ class AddedTokenFinder {
   };
   struct Pass {
     std::vector<Node> nodes = std::vector<Node>(1);
-    void Insert(std::string_view content, int32_t token);
+    std::array<bool, 256> begins{};  // whether a token begins with the byte
+    void Insert(std::string_view sought, int32_t token);
     int32_t LongestAt(std::string_view text) const;  // index of the longest token at the start, or -1
   };
 
   void SplitBy(const Pass& pass, std::string_view text, bool with_special, std::vector<Stretch>& out) const;
 
   std::vector<AddedToken> tokens_;
-  Pass plain_;
+  Pass raw_;
   Pass normalized_;
 };
 

@@ -45,6 +45,14 @@ class Translator {
       out += in_class ? kSpace : absl::StrCat("[", kSpace, "]");
     } else if (kind == 'S' && !in_class) {
       out += absl::StrCat("[^", kSpace, "]");
+    } else if (kind == 'u') {
+      const std::string_view digits = pattern_.substr(at_ + 2, 4);
+      if (digits.size() != 4 ||
+          digits.find_first_not_of("0123456789abcdefABCDEF") != std::string_view::npos) {
+        return Refuse("\\u without four hexadecimal digits");
+      }
+      absl::StrAppend(&out, "\\x{", std::string(digits), "}");
+      at_ += 4;
     } else if (kind == 'h' || kind == 'H' || (kind == 'S' && in_class)) {
       return Refuse(absl::StrCat("\\", std::string(1, kind), in_class ? " in a class" : ""));
     } else {

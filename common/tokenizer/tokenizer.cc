@@ -117,8 +117,17 @@ absl::StatusOr<Tokenizer> Tokenizer::Build(const TokenizerSpec& spec) {
     tables.merges.emplace_back(*left_bytes, *right_bytes);
   }
   ASSIGN_OR_RETURN(Bpe bpe, Bpe::Create(std::move(tables)));
+  ASSIGN_OR_RETURN(Normalizer normalizer, Normalizer::Create(spec.normalizer));
   ASSIGN_OR_RETURN(PreTokenizer pre_tokenizer, PreTokenizer::Create(spec));
-  Tokenizer out(std::move(bpe), std::move(pre_tokenizer), AddedTokenFinder(spec.added_tokens));
+  std::vector<AddedToken> sought = spec.added_tokens;
+  Normalizer::Run normalize(normalizer);
+  for (AddedToken& token : sought) {
+    token.sought = token.content;
+    if (token.normalized) {
+      ASSIGN_OR_RETURN(token.sought, normalize.Apply(token.content));
+    }
+  }
+  Tokenizer out(std::move(bpe), std::move(normalizer), std::move(pre_tokenizer), AddedTokenFinder(sought));
   out.tokens_ = std::move(tokens);
   out.added_ = std::move(added);
   return out;
@@ -158,13 +167,25 @@ absl::StatusOr<std::vector<TokenId>> Tokenizer::Encode(std::string_view text, Sp
   }
   std::vector<int32_t> ids;
   ids.reserve(text.size() / 3);
+  Normalizer::Run normalize(normalizer_);
   PreTokenizer::Run run(pre_tokenizer_);
   const PreTokenizer::Sink sink = [&](std::string_view piece) { bpe_.Encode(piece, ids); };
-  for (const auto& stretch : finder_.Split(text, special == SpecialText::kAsToken)) {
+  const bool with_special = special == SpecialText::kAsToken;
+  std::vector<AddedTokenFinder::Stretch> raw, normalized;
+  finder_.SplitRaw(text, with_special, raw);
+  for (const auto& stretch : raw) {
     if (stretch.id >= 0) {
       ids.push_back(stretch.id);
-    } else {
-      RETURN_IF_ERROR(run.Split(stretch.text, sink));
+      continue;
+    }
+    ASSIGN_OR_RETURN(const std::string_view rewritten, normalize.Apply(stretch.text));
+    finder_.SplitNormalized(rewritten, with_special, normalized);
+    for (const auto& part : normalized) {
+      if (part.id >= 0) {
+        ids.push_back(part.id);
+      } else {
+        RETURN_IF_ERROR(run.Split(part.text, sink));
+      }
     }
   }
   std::vector<TokenId> out(ids.size());

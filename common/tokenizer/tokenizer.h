@@ -13,6 +13,7 @@
 #include "common/base/ids.h"
 #include "common/tokenizer/added_tokens.h"
 #include "common/tokenizer/bpe.h"
+#include "common/tokenizer/normalizer.h"
 #include "common/tokenizer/pre_tokenizer.h"
 
 namespace arborist {
@@ -65,12 +66,16 @@ class Tokenizer {
     bool special = false;
   };
 
-  Tokenizer(Bpe bpe, PreTokenizer pre_tokenizer, AddedTokenFinder finder)
-      : bpe_(std::move(bpe)), pre_tokenizer_(std::move(pre_tokenizer)), finder_(std::move(finder)) {}
+  Tokenizer(Bpe bpe, Normalizer normalizer, PreTokenizer pre_tokenizer, AddedTokenFinder finder)
+      : bpe_(std::move(bpe)),
+        normalizer_(std::move(normalizer)),
+        pre_tokenizer_(std::move(pre_tokenizer)),
+        finder_(std::move(finder)) {}
   static absl::StatusOr<Tokenizer> Build(const TokenizerSpec& spec);
   absl::Status SetBos(const TokenizerSpec& spec, const std::string& config, const std::string& place);
 
   Bpe bpe_;
+  Normalizer normalizer_;
   PreTokenizer pre_tokenizer_;
   AddedTokenFinder finder_;
   std::vector<Token> tokens_;  // by id

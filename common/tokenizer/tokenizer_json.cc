@@ -32,14 +32,19 @@ absl::StatusOr<std::vector<JsonObject>> Objects(const JsonObject& json, const st
   return out;
 }
 
-absl::StatusOr<SplitStep> ReadSplit(const JsonObject& json) {
-  ASSIGN_OR_RETURN(const JsonObject pattern, json.Object("pattern"));
-  SplitStep step;
-  step.literal = pattern.Has("String");
-  ASSIGN_OR_RETURN(step.pattern, pattern.String(step.literal ? "String" : "Regex"));
-  if (step.pattern.empty()) {
+absl::Status ReadPattern(const JsonObject& json, std::string& pattern, bool& literal) {
+  ASSIGN_OR_RETURN(const JsonObject object, json.Object("pattern"));
+  literal = object.Has("String");
+  ASSIGN_OR_RETURN(pattern, object.String(literal ? "String" : "Regex"));
+  if (pattern.empty()) {
     return json.Unexpected("pattern", "a pattern that is not empty");
   }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<SplitStep> ReadSplit(const JsonObject& json) {
+  SplitStep step;
+  RETURN_IF_ERROR(ReadPattern(json, step.pattern, step.literal));
   ASSIGN_OR_RETURN(step.invert, json.BoolOr("invert", false));
   ASSIGN_OR_RETURN(const std::string behavior, json.String("behavior"));
   using Behavior = SplitStep::Behavior;
@@ -227,29 +232,53 @@ absl::Status ReadPostProcessor(const JsonObject& json, TokenizerSpec& spec) {
   return absl::OkStatus();
 }
 
-// Steps that do nothing to text.
-absl::Status CheckNormalizer(const JsonObject& json) {
-  if (!json.Has("normalizer")) {
+absl::Status ReadNormalizer(const JsonObject& json, TokenizerSpec& spec) {
+  ASSIGN_OR_RETURN(const std::string type, json.String("type"));
+  if (type == "Sequence") {
+    ASSIGN_OR_RETURN(const std::vector<JsonObject> steps, Objects(json, "normalizers"));
+    for (const JsonObject& step : steps) {
+      RETURN_IF_ERROR(ReadNormalizer(step, spec));
+    }
     return absl::OkStatus();
   }
-  ASSIGN_OR_RETURN(const JsonObject normalizer, json.Object("normalizer"));
-  ASSIGN_OR_RETURN(const std::string type, normalizer.String("type"));
-  if (type == "Sequence") {
-    ASSIGN_OR_RETURN(const std::vector<JsonObject> steps, Objects(normalizer, "normalizers"));
-    if (steps.empty()) {
-      return absl::OkStatus();
+  using Kind = NormalizerStep::Kind;
+  const std::pair<const char*, Kind> names[] = {{"NFC", Kind::kNfc},
+                                                {"NFD", Kind::kNfd},
+                                                {"NFKC", Kind::kNfkc},
+                                                {"NFKD", Kind::kNfkd},
+                                                {"Lowercase", Kind::kLowercase},
+                                                {"Replace", Kind::kReplace},
+                                                {"Prepend", Kind::kPrepend},
+                                                {"Strip", Kind::kStrip}};
+  for (const auto& [name, kind] : names) {
+    if (type != name) {
+      continue;
     }
-    ASSIGN_OR_RETURN(const std::string first, steps[0].String("type"));
-    return steps[0].Unexpected("type", "no normalizer");
+    NormalizerStep step;
+    step.kind = kind;
+    if (kind == Kind::kReplace) {
+      RETURN_IF_ERROR(ReadPattern(json, step.pattern, step.literal));
+      ASSIGN_OR_RETURN(step.content, json.String("content"));
+    } else if (kind == Kind::kPrepend) {
+      ASSIGN_OR_RETURN(step.content, json.String("prepend"));
+    } else if (kind == Kind::kStrip) {
+      ASSIGN_OR_RETURN(step.left, json.BoolOr("strip_left", true));
+      ASSIGN_OR_RETURN(step.right, json.BoolOr("strip_right", true));
+    }
+    spec.normalizer.push_back(std::move(step));
+    return absl::OkStatus();
   }
-  return normalizer.Unexpected("type", "no normalizer (null)");
+  return json.Unexpected("type", "Sequence, NFC, NFD, NFKC, NFKD, Lowercase, Replace, Prepend or Strip");
 }
 
 }  // namespace
 
 absl::StatusOr<TokenizerSpec> ReadTokenizerSpec(const JsonObject& json) {
   TokenizerSpec spec;
-  RETURN_IF_ERROR(CheckNormalizer(json));
+  if (json.Has("normalizer")) {
+    ASSIGN_OR_RETURN(const JsonObject normalizer, json.Object("normalizer"));
+    RETURN_IF_ERROR(ReadNormalizer(normalizer, spec));
+  }
   bool byte_level = false;
   if (json.Has("pre_tokenizer")) {
     ASSIGN_OR_RETURN(const JsonObject pre_tokenizer, json.Object("pre_tokenizer"));

@@ -20,8 +20,20 @@ struct SplitStep {
   Behavior behavior = Behavior::kIsolated;
 };
 
-// tokenizer.json as we understand it: byte-level BPE without a normalizer.
+// One step of the normalizer: rewrites the text that the step before left.
+struct NormalizerStep {
+  enum class Kind : uint8_t { kNfc, kNfd, kNfkc, kNfkd, kLowercase, kReplace, kPrepend, kStrip };
+  Kind kind = Kind::kNfc;
+  std::string pattern;   // kReplace: what is replaced, wherever it matches
+  bool literal = false;  // the pattern is plain text
+  std::string content;   // kReplace: by this text; kPrepend: this text goes before a text that is not empty
+  bool left = false;     // kStrip: white space at the start goes
+  bool right = false;    // and at the end
+};
+
+// tokenizer.json as we understand it: byte-level BPE.
 struct TokenizerSpec {
+  std::vector<NormalizerStep> normalizer;
   std::vector<SplitStep> before_prefix;  // in order
   bool add_prefix_space = false;         // then: a piece that does not begin with a space gets one
   std::vector<SplitStep> after_prefix;

@@ -109,4 +109,32 @@ bool IsUnicodeSpace(uint32_t character) {
          character == 0x3000;
 }
 
+size_t TrailingSpaceBegin(std::string_view text) {
+  size_t begin = text.size();
+  while (begin > 0) {
+    size_t at = begin - 1;
+    while (at > 0 && (static_cast<uint8_t>(text[at]) & 0xC0) == 0x80) {
+      --at;
+    }
+    const Utf8Step step = NextUtf8(text.substr(at));
+    if (step.kind != Utf8Step::Kind::kCharacter || !IsUnicodeSpace(step.character)) {
+      break;
+    }
+    begin = at;
+  }
+  return begin;
+}
+
+size_t LeadingSpaceBytes(std::string_view text) {
+  size_t at = 0;
+  while (at < text.size()) {
+    const Utf8Step step = NextUtf8(text.substr(at));
+    if (step.kind != Utf8Step::Kind::kCharacter || !IsUnicodeSpace(step.character)) {
+      break;
+    }
+    at += step.bytes;
+  }
+  return at;
+}
+
 }  // namespace arborist

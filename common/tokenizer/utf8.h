@@ -33,6 +33,10 @@ void AppendUtf8(uint32_t character, std::string& out);
 // Unicode White_Space.
 bool IsUnicodeSpace(uint32_t character);
 
+// Where the white space at the end of `text` (valid UTF-8) begins, and how long that at its start is.
+size_t TrailingSpaceBegin(std::string_view text);
+size_t LeadingSpaceBytes(std::string_view text);
+
 inline constexpr std::string_view kReplacementCharacter = "\xEF\xBF\xBD";  // U+FFFD
 
 }  // namespace arborist
