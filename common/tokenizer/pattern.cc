@@ -72,12 +72,8 @@ Matcher::Matcher(const Pattern& pattern) : pattern_(&pattern) {
   state_.reset(state);
   state->data = pcre2_match_data_create_from_pattern(Code(pattern.code_.get()), nullptr);
   state->context = pcre2_match_context_create(nullptr);
-  state->stack = pcre2_jit_stack_create(kStackMinBytes, kStackMaxBytes, nullptr);
   Check(state->data != nullptr && state->context != nullptr, "out of memory for a pattern");
   pcre2_set_heap_limit(state->context, kHeapMaxKiB);
-  if (state->stack != nullptr) {
-    pcre2_jit_stack_assign(state->context, nullptr, state->stack);
-  }
 }
 
 absl::StatusOr<bool> Matcher::FindFrom(std::string_view text, size_t start, ByteRange& match) {
@@ -88,6 +84,15 @@ absl::StatusOr<bool> Matcher::FindFrom(std::string_view text, size_t start, Byte
                        start, PCRE2_NO_UTF_CHECK | options, state->data, state->context);
   };
   int result = run(0);
+  if (result == PCRE2_ERROR_JIT_STACKLIMIT && state->stack == nullptr) {
+    // The 32 KiB that compiled code takes by itself are enough for nearly every text, and a larger stack
+    // costs more to make than a short text to split.
+    state->stack = pcre2_jit_stack_create(kStackMinBytes, kStackMaxBytes, nullptr);
+    if (state->stack != nullptr) {
+      pcre2_jit_stack_assign(state->context, nullptr, state->stack);
+      result = run(0);
+    }
+  }
   if (result == PCRE2_ERROR_JIT_STACKLIMIT) {
     result = run(PCRE2_NO_JIT);
   }

@@ -40,12 +40,21 @@ TEST(PatternTest, BracketsInClassesKeepTheirMeaning) {
   EXPECT_EQ(Matches("[[:digit:]x]+", "a12x"), (Texts{"12x"}));
 }
 
+TEST(PatternTest, WordsAndNumberedCharactersAreThoseOfTheDialect) {
+  EXPECT_EQ(Matches("\\w+", "a\u0301_\u203f1\u00bd-\u200dz"), (Texts{"a\u0301_\u203f1\u00bd", "z"}));
+  EXPECT_EQ(Matches("[\\w-]+|\\W", "a-b c"), (Texts{"a-b", " ", "c"}));
+  EXPECT_EQ(Matches("[\\u0062\\u6f22]+", "ab漢"), (Texts{"b漢"}));
+  EXPECT_EQ(Matches("a{2}b{,x}|\\p{L}{1,2}?|(?i:K)(?-i:x)", "aab{,x}"), (Texts{"aab{,x}"}));
+  EXPECT_EQ(Matches("[[:space:]]+", "a\u180e \u00a0b"), (Texts{" \u00a0"}));
+}
+
 TEST(PatternTest, AnEmptyMatchAfterAMatchDoesNotCount) {
   EXPECT_EQ(Matches("a*", "baac"), (Texts{"", "aa", ""}));
 }
 
 TEST(PatternTest, FormsThatWouldMeanSomethingElseAreRefused) {
-  for (const char* pattern : {"[a[b]]", "[a&&b]", "[^a&&[b]]", "\\h", "[\\S]", "[a", "\\"}) {
+  for (const char* pattern : {"[a[b]]", "[a&&b]", "[^a&&[b]]", "\\h", "[\\S]", "[a", "\\", "\\bx", "[\\W]",
+                              "\\u12", "a{2}+", "a{,2}", "(?m:a.b)", "(?x)a", "[[:alpha:]]"}) {
     const auto compiled = Pattern::Compile(pattern, false);
     EXPECT_EQ(compiled.status().code(), absl::StatusCode::kInvalidArgument) << pattern;
     EXPECT_THAT(std::string(compiled.status().message()), HasSubstr("expected")) << pattern;

@@ -10,6 +10,9 @@ namespace {
 // Unicode White_Space, to be put inside a class. PCRE2's own \s also holds U+180E.
 constexpr char kSpace[] = "\\p{Z}\\x{09}-\\x{0d}\\x{85}";
 
+// \w of the dialect: PCRE2's own leaves out marks and connectors other than _.
+constexpr char kWord[] = "\\p{L}\\p{M}\\p{N}\\p{Pc}";
+
 class Translator {
  public:
   explicit Translator(std::string_view pattern) : pattern_(pattern) {}
@@ -22,6 +25,10 @@ class Translator {
         out_ += set;
       } else if (c == '\\') {
         RETURN_IF_ERROR(Escape(out_, /*in_class=*/false));
+      } else if (c == '{') {
+        RETURN_IF_ERROR(Quantifier());
+      } else if (pattern_.substr(at_, 2) == "(?") {
+        RETURN_IF_ERROR(Group());
       } else {
         out_.push_back(c);
         ++at_;
@@ -36,6 +43,36 @@ class Translator {
                                                    " at byte ", at_, ", expected a form that PCRE2 shares"));
   }
 
+  // {n}, {n,} and {n,m} are shared; a + after them and {,m} mean something else there.
+  absl::Status Quantifier() {
+    const size_t end = pattern_.find('}', at_);
+    const bool is_one =
+        end != std::string_view::npos &&
+        pattern_.substr(at_, end - at_).find_first_not_of("{0123456789,") == std::string_view::npos;
+    if (is_one && pattern_.substr(at_, 2) == "{,") {
+      return Refuse("{,n}");
+    }
+    if (is_one && pattern_.substr(end + 1, 1) == "+") {
+      return Refuse("a possessive {n}+");
+    }
+    out_.push_back(pattern_[at_++]);
+    return absl::OkStatus();
+  }
+
+  // (?: (?= (?! (?< (?> (?# are shared; of the options only i: m is another one there.
+  absl::Status Group() {
+    const size_t end =
+        pattern_.find_first_not_of("-abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ", at_ + 2);
+    const std::string_view options =
+        pattern_.substr(at_ + 2, end == std::string_view::npos ? end : end - at_ - 2);
+    if (options.find_first_not_of("-i") != std::string_view::npos) {
+      return Refuse(absl::StrCat("the option \"", std::string(options), "\""));
+    }
+    out_ += "(?";
+    at_ += 2;
+    return absl::OkStatus();
+  }
+
   absl::Status Escape(std::string& out, bool in_class) {
     if (at_ + 1 >= pattern_.size()) {
       return Refuse("a lone backslash");
@@ -45,6 +82,10 @@ class Translator {
       out += in_class ? kSpace : absl::StrCat("[", kSpace, "]");
     } else if (kind == 'S' && !in_class) {
       out += absl::StrCat("[^", kSpace, "]");
+    } else if (kind == 'w') {
+      out += in_class ? kWord : absl::StrCat("[", kWord, "]");
+    } else if (kind == 'W' && !in_class) {
+      out += absl::StrCat("[^", kWord, "]");
     } else if (kind == 'u') {
       const std::string_view digits = pattern_.substr(at_ + 2, 4);
       if (digits.size() != 4 ||
@@ -53,7 +94,8 @@ class Translator {
       }
       absl::StrAppend(&out, "\\x{", std::string(digits), "}");
       at_ += 4;
-    } else if (kind == 'h' || kind == 'H' || (kind == 'S' && in_class)) {
+    } else if (kind == 'h' || kind == 'H' || kind == 'W' || kind == 'B' || kind == 'S' ||
+               (kind == 'b' && !in_class)) {
       return Refuse(absl::StrCat("\\", std::string(1, kind), in_class ? " in a class" : ""));
     } else {
       out.push_back('\\');
@@ -91,7 +133,11 @@ class Translator {
         if (end == std::string_view::npos) {
           return Refuse("an unfinished [: :]");
         }
-        set += std::string(pattern_.substr(at_, end + 2 - at_));
+        const std::string_view name = pattern_.substr(at_ + 2, end - at_ - 2);
+        if (name != "digit" && name != "space") {
+          return Refuse(absl::StrCat("[:", std::string(name), ":]"));
+        }
+        set += name == "space" ? kSpace : "\\p{Nd}";
         at_ = end + 2;
       } else {
         set.push_back(pattern_[at_++]);

@@ -2,8 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <random>
 
+#include "common/tokenizer/tokenizer.h"
 #include "common/tokenizer/utf8.h"
 
 namespace arborist {
@@ -85,6 +87,94 @@ TEST(StreamDecoderTest, TextIsTheSameForEveryWayOfCuttingTheBytes) {
     }
     got += pieces.Flush();
     ASSERT_EQ(got, expected);
+  }
+}
+
+std::string RandomBytes(std::mt19937& random, int parts) {
+  const uint32_t characters[] = {0x41, 0xE9, 0x301, 0x6F22, 0x200D, 0x1F600, 0x10FFFF};
+  std::string bytes;
+  for (int i = 0; i < parts; ++i) {
+    if (random() % 4 == 0) {
+      bytes.push_back(static_cast<char>(random() % 256));
+    } else {
+      AppendUtf8(characters[random() % 7], bytes);
+      bytes.resize(bytes.size() - (random() % 5 == 0));  // some characters lack their end
+    }
+  }
+  return bytes;
+}
+
+std::string Whole(std::string_view bytes) {
+  StreamDecoder decoder;
+  std::string text = decoder.Append(bytes);
+  return text + decoder.Flush();
+}
+
+TEST(StreamDecoderTest, PromptAndTextTogetherAreTheWholeDecodeWhereverTheBytesAreCut) {
+  std::mt19937 random(19);
+  int continued = 0, left = 0;
+  for (int round = 0; round < 20'000; ++round) {
+    const std::string bytes = RandomBytes(random, 8);
+    const size_t cut = random() % (bytes.size() + 1);
+    const std::string_view prompt = std::string_view(bytes).substr(0, cut);
+    const std::string_view tail = IncompleteUtf8Tail(prompt);
+    std::string expected = Whole(bytes);
+    const std::string shown = Whole(prompt.substr(0, cut - tail.size()));
+    ASSERT_EQ(expected.substr(0, shown.size()), shown);
+    expected.erase(0, shown.size());
+    if (!tail.empty()) {
+      const Utf8Step first = NextUtf8(std::string_view(bytes).substr(cut - tail.size()));
+      if (first.bytes ==
+          static_cast<int>(tail.size())) {  // the text does not go on with the prompt's character
+        expected.erase(0, kReplacementCharacter.size());
+        ++left;
+      } else {
+        ++continued;
+      }
+    }
+    StreamDecoder decoder(prompt);
+    std::string got;
+    for (size_t at = cut; at < bytes.size();) {
+      const size_t count = 1 + random() % 3;
+      got += decoder.Append(std::string_view(bytes).substr(at, count));
+      ASSERT_EQ(ValidUtf8Prefix(got), got.size());     // whole characters at any time
+      ASSERT_EQ(expected.substr(0, got.size()), got);  // and nothing that changes later
+      at += count;
+    }
+    got += decoder.Flush();
+    ASSERT_EQ(got, expected);
+  }
+  EXPECT_GT(continued, 500);
+  EXPECT_GT(left, 500);
+}
+
+TEST(StreamDecoderTest, TokensOneByOneGiveTheTextOfAllTokens) {
+  const std::string golden = std::string(std::getenv("ARBORIST_SOURCE_DIR")) + "/tests/golden/tokenizer";
+  std::mt19937 random(23);
+  for (const char* name : {"", "/wide/nfc", "/wide/steps"}) {
+    const auto tokenizer = Tokenizer::Load(golden + name);
+    ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+    for (int round = 0; round < 2000; ++round) {
+      std::vector<TokenId> ids;
+      for (int i = 0; i < 12; ++i) {  // special tokens, single bytes, any token, ids without a meaning
+        const int32_t bounds[] = {9, 265, 265, tokenizer->size(), tokenizer->size() + 4};
+        ids.push_back(TokenId{static_cast<int32_t>(random() % bounds[random() % 5])});
+      }
+      for (const bool skip_special : {false, true}) {
+        const std::string expected = tokenizer->Decode(ids, skip_special);
+        StreamDecoder decoder;
+        std::string got;
+        for (const TokenId id : ids) {
+          if (!skip_special || !tokenizer->IsSpecial(id)) {
+            got += decoder.Append(tokenizer->Bytes(id));
+          }
+          ASSERT_EQ(expected.substr(0, got.size()), got);
+          ASSERT_EQ(ValidUtf8Prefix(got), got.size());
+        }
+        got += decoder.Flush();
+        ASSERT_EQ(got, expected);
+      }
+    }
   }
 }
 
