@@ -12,8 +12,11 @@
 namespace arborist {
 
 // Rewrites the regular-expression dialect of tokenizer.json into PCRE2's, so that both match the same text:
-// `\s` is Unicode White_Space, `^` and `$` stand at lines, and the class forms [A&&[B]] and [A&&[^B]] become
-// lookaheads. InvalidArgument names what cannot be carried over (other nested classes, `\h`).
+// a script is the script without its extensions, `\s` is Unicode White_Space, `\w` also a mark, `^` and `$`
+// stand at lines, \uHHHH is a character, and the class forms [A&&[B]] and [A&&[^B]] become lookaheads.
+// InvalidArgument names what cannot be carried over (other nested classes, `\h`, `\b`, {,n}, {n}+, options
+// other than i, POSIX classes other than [:digit:] and
+// [:space:]).
 absl::StatusOr<std::string> TranslatePattern(std::string_view pattern);
 
 // Half-open byte range.

@@ -40,8 +40,14 @@ TEST(PatternTest, BracketsInClassesKeepTheirMeaning) {
   EXPECT_EQ(Matches("[[:digit:]x]+", "a12x"), (Texts{"12x"}));
 }
 
+TEST(PatternTest, AScriptIsTheScriptWithoutItsExtensions) {
+  EXPECT_EQ(Matches("\\p{Han}+", "漢、字\u3005"), (Texts{"漢", "字\u3005"}));
+  EXPECT_EQ(Matches("[^\\p{^Han}]|\\P{Han}", "漢、"), (Texts{"漢", "、"}));
+}
+
 TEST(PatternTest, WordsAndNumberedCharactersAreThoseOfTheDialect) {
   EXPECT_EQ(Matches("\\w+", "a\u0301_\u203f1\u00bd-\u200dz"), (Texts{"a\u0301_\u203f1\u00bd", "z"}));
+  EXPECT_EQ(Matches("\\w+", "x\u2460\u24b6\u2167"), (Texts{"x", "\u24b6\u2167"}));
   EXPECT_EQ(Matches("[\\w-]+|\\W", "a-b c"), (Texts{"a-b", " ", "c"}));
   EXPECT_EQ(Matches("[\\u0062\\u6f22]+", "ab漢"), (Texts{"b漢"}));
   EXPECT_EQ(Matches("a{2}b{,x}|\\p{L}{1,2}?|(?i:K)(?-i:x)", "aab{,x}"), (Texts{"aab{,x}"}));

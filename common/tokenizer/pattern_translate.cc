@@ -1,3 +1,6 @@
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -10,8 +13,22 @@ namespace {
 // Unicode White_Space, to be put inside a class. PCRE2's own \s also holds U+180E.
 constexpr char kSpace[] = "\\p{Z}\\x{09}-\\x{0d}\\x{85}";
 
-// \w of the dialect: PCRE2's own leaves out marks and connectors other than _.
-constexpr char kWord[] = "\\p{L}\\p{M}\\p{N}\\p{Pc}";
+// \w of the dialect inside a class, and what it also is outside of one: ² ³ ¹ ¼ ½ ¾. PCRE2's own has no
+// marks, no connectors other than _ and every number.
+constexpr char kWord[] = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}";
+constexpr char kWordAlone[] = "\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}";
+
+// Whether `name` is a script. A script's bare name means its extensions too in PCRE2 (、 would be Han), in
+// the dialect the characters of the script alone.
+bool IsScript(std::string_view name) {
+  const std::string pattern = absl::StrCat("\\p{sc:", std::string(name), "}");
+  int error = 0;
+  size_t offset = 0;
+  pcre2_code* code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(), PCRE2_UTF,
+                                   &error, &offset, nullptr);
+  pcre2_code_free(code);
+  return code != nullptr;
+}
 
 class Translator {
  public:
@@ -83,9 +100,21 @@ class Translator {
     } else if (kind == 'S' && !in_class) {
       out += absl::StrCat("[^", kSpace, "]");
     } else if (kind == 'w') {
-      out += in_class ? kWord : absl::StrCat("[", kWord, "]");
+      out += in_class ? kWord : absl::StrCat("[", kWord, kWordAlone, "]");
     } else if (kind == 'W' && !in_class) {
-      out += absl::StrCat("[^", kWord, "]");
+      out += absl::StrCat("[^", kWord, kWordAlone, "]");
+    } else if ((kind == 'p' || kind == 'P') && pattern_.substr(at_ + 2, 1) == "{") {
+      const size_t end = pattern_.find('}', at_);
+      if (end == std::string_view::npos) {
+        return Refuse("an unfinished property");
+      }
+      std::string_view name = pattern_.substr(at_ + 3, end - at_ - 3);
+      const bool negated = !name.empty() && name[0] == '^';
+      name.remove_prefix(negated);
+      absl::StrAppend(&out, "\\", std::string(1, kind), "{", negated ? "^" : "", IsScript(name) ? "sc:" : "",
+                      std::string(name), "}");
+      at_ = end + 1;
+      return absl::OkStatus();
     } else if (kind == 'u') {
       const std::string_view digits = pattern_.substr(at_ + 2, 4);
       if (digits.size() != 4 ||

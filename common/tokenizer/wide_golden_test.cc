@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 
@@ -10,7 +11,9 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "common/json/json.h"
+#include "common/tokenizer/pattern.h"
 #include "common/tokenizer/tokenizer.h"
+#include "common/tokenizer/utf8.h"
 
 namespace arborist {
 namespace {
@@ -79,6 +82,52 @@ TEST_P(WideGoldenTest, TextOfAnyIdsEqualsHuggingFace) {
     }
     EXPECT_EQ(tokenizer.Decode(ids, false), entry.list_value().values(1).string_value()) << Spelled(ids);
     EXPECT_EQ(tokenizer.Decode(ids, true), entry.list_value().values(2).string_value()) << Spelled(ids);
+  }
+}
+
+// The characters of one run-length list, from the lowest on.
+std::vector<uint32_t> Characters(const Value& runs) {
+  std::vector<uint32_t> out;
+  uint32_t next = 0;
+  bool inside = false;
+  for (const Value& run : runs.list_value().values()) {
+    for (uint32_t end = next + static_cast<uint32_t>(run.number_value()); next < end; ++next) {
+      if (inside) {
+        out.push_back(next);
+      }
+    }
+    inside = !inside;
+  }
+  return out;
+}
+
+TEST(CharacterClassGoldenTest, EveryCharacterIsOfTheSameClassesAsForHuggingFace) {
+  const auto json = ReadJson(Wide("classes.json"));
+  ASSERT_TRUE(json.ok()) << json.status();
+  const std::vector<uint32_t> known = Characters(json->fields().fields().at("known"));
+  EXPECT_GT(known.size(), 280'000u);
+  std::string text;
+  for (const uint32_t character : known) {
+    AppendUtf8(character, text);
+  }
+  for (const auto& [name, runs] : json->fields().fields()) {
+    if (name == "known") {
+      continue;
+    }
+    const auto pattern = Pattern::Compile(name, false);
+    ASSERT_TRUE(pattern.ok()) << pattern.status();
+    Matcher matcher(*pattern);
+    std::vector<ByteRange> matches;
+    ASSERT_TRUE(matcher.FindAll(text, matches).ok());
+    std::vector<uint32_t> got;
+    for (const ByteRange& match : matches) {
+      got.push_back(NextUtf8(std::string_view(text).substr(match.begin)).character);
+    }
+    const std::vector<uint32_t> expected = Characters(runs);
+    const auto differs = std::mismatch(got.begin(), got.end(), expected.begin(), expected.end());
+    EXPECT_TRUE(got == expected) << name << ": from U+" << std::hex
+                                 << (differs.first == got.end() ? 0x110000 : *differs.first) << " or U+"
+                                 << (differs.second == expected.end() ? 0x110000 : *differs.second) << " on";
   }
 }
 

@@ -8,6 +8,8 @@ has a line for each string: its ids, and after a | the ids with special tokens a
 The tokenizers are the shipped one and two of their own, in NAME/tokenizer.json, trained by --train on the Markdown of this
 repository: "nfc" (Qwen's normalizer and pattern) and "steps" (a Sequence of normalizers, splits and digits, and added tokens that
 are found in normalized text).
+classes.json says which characters the library's patterns take for a letter, a number and so on, of those that Unicode 14 knows:
+for each class, and for "known", the alternating counts of characters outside and inside, from U+0000 on.
 """
 
 import argparse
@@ -172,6 +174,28 @@ def decode_cases(tokenizer):
     return cases
 
 
+def runs(flags):
+    """Counts of equal flags in a row; the first is of False."""
+    out, at = [0], False
+    for flag in flags:
+        if flag != at:
+            out.append(0)
+            at = flag
+        out[-1] += 1
+    return out
+
+
+def classes():
+    """In a string of known characters, each with an `a` on both sides, those inside a class are one piece with their neighbours."""
+    characters = [chr(c) if unicodedata.category(chr(c)) not in ("Cn", "Cs") else None for c in range(0x110000)]
+    out = {"known": runs(c is not None for c in characters)}
+    for name in [r"\p{L}", r"\p{M}", r"\p{N}", r"\p{P}", r"\p{S}", r"\p{Han}", r"\p{Greek}", r"\s", r"\w", r"[\w]", r"\d"]:
+        splitter = pre_tokenizers.Split(Regex("(?:a|" + name + ")+"), "isolated")
+        out[name] = runs(c is not None and (len(splitter.pre_tokenize_str("a" + c + "a")) == 1 and (c != "a" or name in (r"\p{L}", r"\w", r"[\w]")))
+                         for c in characters)
+    return out
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--out", type=pathlib.Path, required=True)
@@ -192,6 +216,7 @@ def main():
         tokenizer = tokenizers.Tokenizer.from_file(str(path))
         (args.out / (name + ".ids")).write_text("\n".join(id_lines(tokenizer, texts)) + "\n")
         (args.out / (name + ".decode.json")).write_text(json.dumps({"decode": decode_cases(tokenizer)}, **compact) + "\n")
+    (args.out / "classes.json").write_text(json.dumps(classes(), **compact) + "\n")
     print(len(texts), "strings")
 
 
