@@ -23,6 +23,7 @@ ALLOWED = {
     "common/weights": ["common/base", "common/tensor", "common/json"],
     "common/projection": ["common/base", "common/tensor", "common/weights", "common/json"],
     "common/tokenizer": ["common/base", "common/json"],
+    "common/grammar": ["common/base", "common/tokenizer"],
     "common/metrics": ["common/base"],
     "common/rpc": ["common/base", "common/tensor", "common/threads", "common/tree", "common/device", "proto"],
     "kernels": ["common/base", "common/tensor", "common/threads", "common/device"],

@@ -1,0 +1,185 @@
+#include "common/grammar/byte_automaton.h"
+
+#include <algorithm>
+#include <map>
+
+#include "absl/hash/hash.h"
+#include "common/base/check.h"
+
+namespace arborist {
+namespace {
+
+constexpr int32_t kUnknown = -2;
+
+}  // namespace
+
+size_t ByteAutomaton::SetHash::operator()(const StackSet::Pointer& set) const {
+  size_t hash = set->has_empty ? 1 : 0;
+  for (const auto& [state, below] : set->entries) {
+    hash = absl::HashOf(hash, state, below.get());
+  }
+  return hash;
+}
+
+bool ByteAutomaton::SetEqual::operator()(const StackSet::Pointer& a, const StackSet::Pointer& b) const {
+  return a->has_empty == b->has_empty && a->entries == b->entries;
+}
+
+ByteAutomaton::ByteAutomaton(TrimmedGrammar grammar) : grammar_(std::move(grammar)) {
+  StackSet empty;
+  empty.has_empty = true;
+  empty_stack_ = Share(std::move(empty));
+  start_set_ = Close({{grammar_.start(), empty_stack_}});
+}
+
+StackSet::Pointer ByteAutomaton::Share(StackSet set) {
+  return *shared_.insert(std::make_shared<const StackSet>(std::move(set))).first;
+}
+
+int32_t ByteAutomaton::Intern(StackSet::Pointer set) {
+  const auto [found, is_new] = ids_.try_emplace(set.get(), static_cast<int32_t>(states_.size()));
+  if (is_new) {
+    states_.push_back({std::move(set), {}});
+  }
+  return found->second;
+}
+
+int32_t ByteAutomaton::StartId() { return Intern(start_set_); }
+
+void ByteAutomaton::ForgetIfFull() {
+  if (states_.size() < kMaxStates && shared_.size() < 4 * kMaxStates && unions_.size() < 4 * kMaxStates) {
+    return;
+  }
+  ++epoch_;
+  states_.clear();
+  ids_.clear();
+  shared_.clear();
+  unions_.clear();
+  shared_.insert(empty_stack_);
+  shared_.insert(start_set_);
+}
+
+int32_t ByteAutomaton::Id(const State& state) {
+  Check(state.set != nullptr, "a state came from Start or Hold");
+  return state.epoch == epoch_ ? state.id : Intern(*shared_.insert(state.set).first);
+}
+
+StackSet::Pointer ByteAutomaton::Union(const StackSet::Pointer& a, const StackSet::Pointer& b) {
+  if (a == b) {
+    return a;
+  }
+  const auto key = a.get() < b.get() ? std::pair(a, b) : std::pair(b, a);
+  if (const auto found = unions_.find(key); found != unions_.end()) {
+    return found->second;
+  }
+  StackSet both;
+  both.has_empty = a->has_empty || b->has_empty;
+  both.depth = std::max(a->depth, b->depth);
+  auto left = a->entries.begin();
+  auto right = b->entries.begin();
+  while (left != a->entries.end() || right != b->entries.end()) {
+    if (right == b->entries.end() || (left != a->entries.end() && left->first < right->first)) {
+      both.entries.push_back(*left++);
+    } else if (left == a->entries.end() || right->first < left->first) {
+      both.entries.push_back(*right++);
+    } else {
+      both.entries.emplace_back(left->first, Union(left->second, right->second));
+      ++left;
+      ++right;
+    }
+  }
+  StackSet::Pointer result = Share(std::move(both));
+  unions_.emplace(key, result);
+  return result;
+}
+
+StackSet::Pointer ByteAutomaton::Close(Pending pending) {
+  std::map<int32_t, StackSet::Pointer> reached;
+  bool accepts = false;
+  const auto reach = [&](int32_t state, const StackSet::Pointer& below) {
+    if (below->depth + grammar_.need(state) <= TrimmedGrammar::kMaxDepth) {
+      pending.emplace_back(state, below);
+    }
+  };
+  while (!pending.empty()) {
+    auto [state, below] = std::move(pending.back());
+    pending.pop_back();
+    StackSet::Pointer& known = reached[state];
+    if (known != nullptr) {
+      const StackSet::Pointer both = Union(known, below);
+      if (both == known) {
+        continue;
+      }
+      below = both;
+    }
+    known = below;
+    const ByteGrammar::State& from = grammar_.state(state);
+    for (const int32_t to : from.epsilons) {
+      reach(to, below);
+    }
+    for (const ByteGrammar::Call& call : from.calls) {
+      const int32_t start = grammar_.rule(call.rule).start;
+      if (grammar_.ends_at_once(call.to)) {
+        reach(start, below);  // nothing to come back for
+      } else if (below->depth + grammar_.need(call.to) <= TrimmedGrammar::kMaxDepth) {
+        StackSet frame;
+        frame.entries.emplace_back(call.to, below);
+        frame.depth = below->depth + 1;
+        reach(start, Share(std::move(frame)));
+      }
+    }
+    if (from.rule >= 0) {
+      accepts = accepts || below->has_empty;
+      for (const auto& [to, rest] : below->entries) {
+        reach(to, rest);
+      }
+    }
+  }
+  StackSet set;
+  set.has_empty = accepts;
+  for (auto& [state, below] : reached) {
+    if (!grammar_.state(state).edges.empty()) {
+      set.depth = std::max(set.depth, below->depth);
+      set.entries.emplace_back(state, std::move(below));
+    }
+  }
+  return Share(std::move(set));
+}
+
+int32_t ByteAutomaton::Next(int32_t id, uint8_t byte) {
+  const int32_t byte_class = grammar_.byte_class(byte);
+  if (states_[id].next.empty()) {
+    states_[id].next.assign(grammar_.byte_classes(), kUnknown);
+  }
+  const int32_t known = states_[id].next[byte_class];
+  if (known != kUnknown) {
+    return known;
+  }
+  Pending pending;
+  for (const auto& [state, below] : states_[id].set->entries) {
+    for (const ByteGrammar::Edge& edge : grammar_.state(state).edges) {
+      if (edge.low <= byte && byte <= edge.high &&
+          below->depth + grammar_.need(edge.to) <= TrimmedGrammar::kMaxDepth) {
+        pending.emplace_back(edge.to, below);
+      }
+    }
+  }
+  int32_t next = kDead;
+  if (!pending.empty()) {
+    StackSet::Pointer set = Close(std::move(pending));
+    next = set->entries.empty() && !set->has_empty ? kDead : Intern(std::move(set));
+  }
+  states_[id].next[byte_class] = next;
+  return next;
+}
+
+bool ByteAutomaton::HasNext(int32_t id) {
+  for (int byte = 0; byte < 256; ++byte) {
+    if (Next(id, static_cast<uint8_t>(byte)) != kDead) {
+      return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace arborist

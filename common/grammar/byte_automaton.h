@@ -1,0 +1,90 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/status/statusor.h"
+#include "common/grammar/byte_grammar.h"
+#include "common/grammar/trimmed_grammar.h"
+
+namespace arborist {
+
+// A set of stacks, shared and immutable: the stacks that end here (`has_empty`) and, by return state, what
+// stands below it. Equal sets are one object (within an epoch), so a set that grows by recursion costs what
+// it adds.
+struct StackSet {
+  using Pointer = std::shared_ptr<const StackSet>;
+  std::vector<std::pair<int32_t, Pointer>> entries;  // ascending return states, each once
+  bool has_empty = false;
+  int32_t depth = 0;  // of the deepest stack
+};
+
+// Runs a grammar over bytes: a pushdown automaton made deterministic lazily, as sets of stacks. From every
+// state it hands out some sequence of bytes leads to acceptance: dead branches were cut out of the grammar,
+// and a call is only made where the stack has room for what must follow. Not thread-safe.
+class ByteAutomaton {
+ public:
+  static constexpr int32_t kDead = -1;
+  static constexpr size_t kMaxStates = 100'000;  // kept before everything is forgotten and built anew
+
+  explicit ByteAutomaton(TrimmedGrammar grammar);
+
+  // A state that outlives the automaton's memory of it. Equality is not defined.
+  struct State {
+    StackSet::Pointer set;
+    uint64_t epoch = 0;
+    int32_t id = kDead;
+  };
+
+  State Start() { return Hold(start_set_, StartId()); }
+
+  // Ids are valid until the next call of ForgetIfFull: a caller looks up the id of its state, and walks from
+  // there.
+  void ForgetIfFull();
+  int32_t Id(const State& state);
+  State Hold(int32_t id) { return Hold(states_[id].set, id); }
+  int32_t Next(int32_t id, uint8_t byte);  // kDead if no text of the language goes on like this
+  bool Accepts(int32_t id) const { return states_[id].set->has_empty; }
+  bool HasNext(int32_t id);  // whether any byte may follow
+
+  size_t states() const { return states_.size(); }
+  const TrimmedGrammar& grammar() const { return grammar_; }
+
+ private:
+  // entries of `set` are (state with edges, stacks below it).
+  struct Deterministic {
+    StackSet::Pointer set;
+    std::vector<int32_t> next;  // by byte class; kUnknown, kDead or an id
+  };
+  struct SetHash {
+    size_t operator()(const StackSet::Pointer& set) const;
+  };
+  struct SetEqual {
+    bool operator()(const StackSet::Pointer& a, const StackSet::Pointer& b) const;
+  };
+  using Pending = std::vector<std::pair<int32_t, StackSet::Pointer>>;
+
+  State Hold(StackSet::Pointer set, int32_t id) { return {std::move(set), epoch_, id}; }
+  int32_t StartId();
+  int32_t Intern(StackSet::Pointer set);
+  StackSet::Pointer Share(StackSet set);
+  StackSet::Pointer Union(const StackSet::Pointer& a, const StackSet::Pointer& b);
+  StackSet::Pointer Close(Pending pending);
+
+  const TrimmedGrammar grammar_;
+  StackSet::Pointer empty_stack_;
+  StackSet::Pointer start_set_;
+  uint64_t epoch_ = 1;
+  std::vector<Deterministic> states_;
+  absl::flat_hash_map<const StackSet*, int32_t> ids_;
+  absl::flat_hash_set<StackSet::Pointer, SetHash, SetEqual> shared_;
+  // The keys are held, so that no other set takes their address.
+  absl::flat_hash_map<std::pair<StackSet::Pointer, StackSet::Pointer>, StackSet::Pointer> unions_;
+};
+
+}  // namespace arborist

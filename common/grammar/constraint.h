@@ -1,0 +1,91 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+#include "common/base/ids.h"
+#include "common/grammar/byte_automaton.h"
+#include "common/grammar/forbidden_strings.h"
+#include "common/grammar/token_vocabulary.h"
+
+namespace arborist {
+
+// What the text of one sequence must be like. At most one of json_schema and regex.
+struct ConstraintSpec {
+  std::string json_schema;  // empty: none
+  std::string regex;        // empty: none; the whole output matches it
+  std::vector<std::string> bad_words;
+  std::vector<TokenId> stop_ids;  // tokens that end the sequence
+};
+
+// One request's constraint over the tokens of a vocabulary: a grammar (JSON schema or regex), forbidden
+// strings, or both at once. Immutable to its users and thread-safe: calls take turns on one lock, as the
+// states are built lazily.
+//
+// Under a grammar special tokens are forbidden, and stop ids are allowed exactly where the text may end; with
+// forbidden strings alone special tokens and stop ids are always allowed. A grammar alone never runs into a
+// dead end: from each state some tokens lead to a whole text. A grammar together with forbidden strings may
+// (if it demands what they forbid): then no token is allowed and the sequence ends.
+class Constraint {
+ public:
+  // A cheap value; belongs to the constraint that made it.
+  struct State {
+    ByteAutomaton::State grammar;
+    int32_t forbidden = 0;
+  };
+  using Mask =
+      std::vector<uint32_t>;  // [vocabulary.words()]: bit v % 32 of word v / 32 is 1 if token v is allowed
+
+  static constexpr size_t kMaskCacheBytes = size_t{32} << 20;
+
+  // InvalidArgument names the field, the place in it and what is expected.
+  static absl::StatusOr<std::shared_ptr<const Constraint>> Compile(
+      const ConstraintSpec& spec, std::shared_ptr<const TokenVocabulary> vocabulary);
+
+  State Start() const;
+  bool Accepts(const State& state) const;  // the text may end here
+  bool IsFinal(const State& state) const;  // no byte may follow: with no stop id allowed the sequence is over
+
+  // The state after `token`, or nothing if it is not allowed. A stop id where it is allowed leaves the state.
+  std::optional<State> Advance(const State& state, TokenId token) const;
+
+  // Tokens that may come next; ids beyond the vocabulary are forbidden. Cached by state within
+  // kMaskCacheBytes.
+  std::shared_ptr<const Mask> AllowedTokens(const State& state) const;
+
+ private:
+  Constraint(std::optional<ByteAutomaton> grammar, ForbiddenStrings forbidden,
+             std::shared_ptr<const TokenVocabulary> vocabulary, std::vector<TokenId> stop_ids);
+  struct Step {
+    int32_t grammar;
+    int32_t forbidden;
+  };
+  Step Look(const State& state) const;
+  bool Walk(Step& step, uint8_t byte) const;  // false: not allowed
+  bool AcceptsAt(const Step& step) const;
+  bool IsStop(TokenId token) const;
+  Mask Compute(Step step) const;
+
+  const std::shared_ptr<const TokenVocabulary> vocabulary_;
+  const ForbiddenStrings forbidden_;
+  const std::vector<TokenId> stop_ids_;  // ascending
+  const size_t max_masks_;
+
+  mutable std::mutex mutex_;
+  mutable std::optional<ByteAutomaton> grammar_;
+  // By (identity of the grammar's state, forbidden state). The set is held, so that no other takes its
+  // address.
+  mutable absl::flat_hash_map<std::pair<StackSet::Pointer, int32_t>, std::shared_ptr<const Mask>> masks_;
+};
+
+}  // namespace arborist
