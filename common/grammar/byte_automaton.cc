@@ -1,17 +1,11 @@
 #include "common/grammar/byte_automaton.h"
 
 #include <algorithm>
-#include <map>
 
 #include "absl/hash/hash.h"
 #include "common/base/check.h"
 
 namespace arborist {
-namespace {
-
-constexpr int32_t kUnknown = -2;
-
-}  // namespace
 
 size_t ByteAutomaton::SetHash::operator()(const StackSet::Pointer& set) const {
   size_t hash = set->has_empty ? 1 : 0;
@@ -25,7 +19,8 @@ bool ByteAutomaton::SetEqual::operator()(const StackSet::Pointer& a, const Stack
   return a->has_empty == b->has_empty && a->entries == b->entries;
 }
 
-ByteAutomaton::ByteAutomaton(TrimmedGrammar grammar) : grammar_(std::move(grammar)) {
+ByteAutomaton::ByteAutomaton(TrimmedGrammar grammar)
+    : grammar_(std::move(grammar)), reached_in_(grammar_.states(), 0), place_(grammar_.states(), 0) {
   StackSet empty;
   empty.has_empty = true;
   empty_stack_ = Share(std::move(empty));
@@ -39,7 +34,8 @@ StackSet::Pointer ByteAutomaton::Share(StackSet set) {
 int32_t ByteAutomaton::Intern(StackSet::Pointer set) {
   const auto [found, is_new] = ids_.try_emplace(set.get(), static_cast<int32_t>(states_.size()));
   if (is_new) {
-    states_.push_back({std::move(set), {}});
+    states_.push_back(std::move(set));
+    next_.resize(next_.size() + grammar_.byte_classes(), kUnknown);
   }
   return found->second;
 }
@@ -52,6 +48,7 @@ void ByteAutomaton::ForgetIfFull() {
   }
   ++epoch_;
   states_.clear();
+  next_.clear();
   ids_.clear();
   shared_.clear();
   unions_.clear();
@@ -94,7 +91,8 @@ StackSet::Pointer ByteAutomaton::Union(const StackSet::Pointer& a, const StackSe
 }
 
 StackSet::Pointer ByteAutomaton::Close(Pending pending) {
-  std::map<int32_t, StackSet::Pointer> reached;
+  std::vector<std::pair<int32_t, StackSet::Pointer>> reached;
+  ++closes_;
   bool accepts = false;
   const auto reach = [&](int32_t state, const StackSet::Pointer& below) {
     if (below->depth + grammar_.need(state) <= TrimmedGrammar::kMaxDepth) {
@@ -104,15 +102,18 @@ StackSet::Pointer ByteAutomaton::Close(Pending pending) {
   while (!pending.empty()) {
     auto [state, below] = std::move(pending.back());
     pending.pop_back();
-    StackSet::Pointer& known = reached[state];
-    if (known != nullptr) {
-      const StackSet::Pointer both = Union(known, below);
+    if (reached_in_[state] == closes_) {
+      StackSet::Pointer& known = reached[place_[state]].second;
+      StackSet::Pointer both = Union(known, below);
       if (both == known) {
         continue;
       }
-      below = both;
+      below = known = std::move(both);
+    } else {
+      reached_in_[state] = closes_;
+      place_[state] = static_cast<uint32_t>(reached.size());
+      reached.emplace_back(state, below);
     }
-    known = below;
     const ByteGrammar::State& from = grammar_.state(state);
     for (const int32_t to : from.epsilons) {
       reach(to, below);
@@ -137,6 +138,7 @@ StackSet::Pointer ByteAutomaton::Close(Pending pending) {
   }
   StackSet set;
   set.has_empty = accepts;
+  std::sort(reached.begin(), reached.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   for (auto& [state, below] : reached) {
     if (!grammar_.state(state).edges.empty()) {
       set.depth = std::max(set.depth, below->depth);
@@ -146,17 +148,9 @@ StackSet::Pointer ByteAutomaton::Close(Pending pending) {
   return Share(std::move(set));
 }
 
-int32_t ByteAutomaton::Next(int32_t id, uint8_t byte) {
-  const int32_t byte_class = grammar_.byte_class(byte);
-  if (states_[id].next.empty()) {
-    states_[id].next.assign(grammar_.byte_classes(), kUnknown);
-  }
-  const int32_t known = states_[id].next[byte_class];
-  if (known != kUnknown) {
-    return known;
-  }
+int32_t ByteAutomaton::Find(size_t slot, int32_t id, uint8_t byte) {
   Pending pending;
-  for (const auto& [state, below] : states_[id].set->entries) {
+  for (const auto& [state, below] : states_[id]->entries) {
     for (const ByteGrammar::Edge& edge : grammar_.state(state).edges) {
       if (edge.low <= byte && byte <= edge.high &&
           below->depth + grammar_.need(edge.to) <= TrimmedGrammar::kMaxDepth) {
@@ -169,17 +163,8 @@ int32_t ByteAutomaton::Next(int32_t id, uint8_t byte) {
     StackSet::Pointer set = Close(std::move(pending));
     next = set->entries.empty() && !set->has_empty ? kDead : Intern(std::move(set));
   }
-  states_[id].next[byte_class] = next;
+  next_[slot] = next;
   return next;
-}
-
-bool ByteAutomaton::HasNext(int32_t id) {
-  for (int byte = 0; byte < 256; ++byte) {
-    if (Next(id, static_cast<uint8_t>(byte)) != kDead) {
-      return true;
-    }
-  }
-  return false;
 }
 
 }  // namespace arborist

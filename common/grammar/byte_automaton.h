@@ -1,6 +1,5 @@
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <memory>
 #include <utility>
@@ -47,20 +46,19 @@ class ByteAutomaton {
   // there.
   void ForgetIfFull();
   int32_t Id(const State& state);
-  State Hold(int32_t id) { return Hold(states_[id].set, id); }
-  int32_t Next(int32_t id, uint8_t byte);  // kDead if no text of the language goes on like this
-  bool Accepts(int32_t id) const { return states_[id].set->has_empty; }
-  bool HasNext(int32_t id);  // whether any byte may follow
+  State Hold(int32_t id) { return Hold(states_[id], id); }
+  int32_t Next(int32_t id, uint8_t byte) {  // kDead if no text of the language goes on like this
+    const size_t slot = static_cast<size_t>(id) * grammar_.byte_classes() + grammar_.byte_class(byte);
+    return next_[slot] != kUnknown ? next_[slot] : Find(slot, id, byte);
+  }
+  bool Accepts(int32_t id) const { return states_[id]->has_empty; }
 
   size_t states() const { return states_.size(); }
   const TrimmedGrammar& grammar() const { return grammar_; }
 
  private:
-  // entries of `set` are (state with edges, stacks below it).
-  struct Deterministic {
-    StackSet::Pointer set;
-    std::vector<int32_t> next;  // by byte class; kUnknown, kDead or an id
-  };
+  static constexpr int32_t kUnknown = -2;
+
   struct SetHash {
     size_t operator()(const StackSet::Pointer& set) const;
   };
@@ -71,16 +69,21 @@ class ByteAutomaton {
 
   State Hold(StackSet::Pointer set, int32_t id) { return {std::move(set), epoch_, id}; }
   int32_t StartId();
+  int32_t Find(size_t slot, int32_t id, uint8_t byte);
   int32_t Intern(StackSet::Pointer set);
   StackSet::Pointer Share(StackSet set);
   StackSet::Pointer Union(const StackSet::Pointer& a, const StackSet::Pointer& b);
-  StackSet::Pointer Close(Pending pending);
+  StackSet::Pointer Close(Pending pending);  // everything that is reached without a byte
 
   const TrimmedGrammar grammar_;
   StackSet::Pointer empty_stack_;
   StackSet::Pointer start_set_;
   uint64_t epoch_ = 1;
-  std::vector<Deterministic> states_;
+  std::vector<uint32_t> reached_in_;  // by grammar state: the call of Close that reached it last
+  std::vector<uint32_t> place_;       // and where it stands there
+  uint32_t closes_ = 0;
+  std::vector<StackSet::Pointer> states_;  // entries are (grammar state with edges, stacks below it)
+  std::vector<int32_t> next_;              // [states, byte classes]: kUnknown, kDead or an id
   absl::flat_hash_map<const StackSet*, int32_t> ids_;
   absl::flat_hash_set<StackSet::Pointer, SetHash, SetEqual> shared_;
   // The keys are held, so that no other set takes their address.

@@ -58,32 +58,36 @@ Constraint::Constraint(std::optional<ByteAutomaton> grammar, ForbiddenStrings fo
     : vocabulary_(std::move(vocabulary)),
       forbidden_(std::move(forbidden)),
       stop_ids_(std::move(stop_ids)),
+      has_forbidden_(!forbidden_.empty()),
+      has_grammar_(grammar.has_value()),
       max_masks_(std::max<size_t>(1, kMaskCacheBytes / (sizeof(uint32_t) * (vocabulary_->words() + 1)))),
       grammar_(std::move(grammar)) {}
 
 Constraint::State Constraint::Start() const {
   const std::lock_guard lock(mutex_);
   State state;
-  if (grammar_.has_value()) {
+  if (has_grammar_) {
     state.grammar = grammar_->Start();
   }
   return state;
 }
 
 Constraint::Step Constraint::Look(const State& state) const {
-  if (!grammar_.has_value()) {
+  if (!has_grammar_) {
     return {0, state.forbidden};
   }
   grammar_->ForgetIfFull();
   return {grammar_->Id(state.grammar), state.forbidden};
 }
 
-bool Constraint::Walk(Step& step, uint8_t byte) const {
-  step.forbidden = forbidden_.Next(step.forbidden, byte);
-  if (step.forbidden == ForbiddenStrings::kDead) {
-    return false;
+inline bool Constraint::Walk(Step& step, uint8_t byte) const {
+  if (has_forbidden_) {
+    step.forbidden = forbidden_.Next(step.forbidden, byte);
+    if (step.forbidden == ForbiddenStrings::kDead) {
+      return false;
+    }
   }
-  if (grammar_.has_value()) {
+  if (has_grammar_) {
     step.grammar = grammar_->Next(step.grammar, byte);
     return step.grammar != ByteAutomaton::kDead;
   }
@@ -91,7 +95,7 @@ bool Constraint::Walk(Step& step, uint8_t byte) const {
 }
 
 bool Constraint::AcceptsAt(const Step& step) const {
-  return !grammar_.has_value() || grammar_->Accepts(step.grammar);
+  return !has_grammar_ || grammar_->Accepts(step.grammar);
 }
 
 bool Constraint::IsStop(TokenId token) const {
@@ -127,7 +131,7 @@ std::optional<Constraint::State> Constraint::Advance(const State& state, TokenId
   }
   const std::string& bytes = vocabulary_->bytes(id);
   if (bytes.empty()) {  // special
-    return grammar_.has_value() ? std::nullopt : std::optional(state);
+    return has_grammar_ ? std::nullopt : std::optional(state);
   }
   for (const char byte : bytes) {
     if (!Walk(step, static_cast<uint8_t>(byte))) {
@@ -136,7 +140,7 @@ std::optional<Constraint::State> Constraint::Advance(const State& state, TokenId
   }
   State next;
   next.forbidden = step.forbidden;
-  if (grammar_.has_value()) {
+  if (has_grammar_) {
     next.grammar = grammar_->Hold(step.grammar);
   }
   return next;
@@ -146,7 +150,7 @@ std::shared_ptr<const Constraint::Mask> Constraint::AllowedTokens(const State& s
   const std::lock_guard lock(mutex_);
   const Step step = Look(state);
   std::pair<StackSet::Pointer, int32_t> key;
-  if (grammar_.has_value()) {
+  if (has_grammar_) {
     key.first = grammar_->Hold(step.grammar).set;
   }
   key.second = step.forbidden;
@@ -163,19 +167,21 @@ std::shared_ptr<const Constraint::Mask> Constraint::AllowedTokens(const State& s
 
 Constraint::Mask Constraint::Compute(Step start) const {
   Mask mask(vocabulary_->words(), 0);
-  const auto allow = [&](int32_t token) { mask[token / 32] |= uint32_t{1} << (token % 32); };
-  if (!grammar_.has_value()) {
+  uint32_t* const words = mask.data();
+  const auto allow = [words](int32_t token) { words[token / 32] |= uint32_t{1} << (token % 32); };
+  if (!has_grammar_) {
     for (int32_t token = 0; token < vocabulary_->size(); ++token) {
       if (vocabulary_->bytes(token).empty()) {
         allow(token);
       }
     }
   }
-  const std::vector<TokenVocabulary::Node>& nodes = vocabulary_->nodes();
-  const std::vector<int32_t>& tokens = vocabulary_->tokens();
-  std::vector<Step> path(vocabulary_->max_depth() + 1);
+  const TokenVocabulary::Node* const nodes = vocabulary_->nodes().data();
+  const int32_t* const tokens = vocabulary_->tokens().data();
+  const auto count = static_cast<int32_t>(vocabulary_->nodes().size()) - 1;
+  std::vector<Step> steps(vocabulary_->max_depth() + 1);
+  Step* const path = steps.data();
   path[0] = start;
-  const auto count = static_cast<int32_t>(nodes.size()) - 1;
   for (int32_t i = 0; i < count;) {
     const TokenVocabulary::Node& node = nodes[i];
     Step step = path[node.depth - 1];

@@ -2,13 +2,11 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <list>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -22,10 +20,10 @@ namespace arborist {
 
 // What the text of one sequence must be like. At most one of json_schema and regex.
 struct ConstraintSpec {
-  std::string json_schema;  // empty: none
-  std::string regex;        // empty: none; the whole output matches it
-  std::vector<std::string> bad_words;
-  std::vector<TokenId> stop_ids;  // tokens that end the sequence
+  std::string json_schema = "";  // empty: none
+  std::string regex = "";        // empty: none; the whole output matches it
+  std::vector<std::string> bad_words = {};
+  std::vector<TokenId> stop_ids = {};  // tokens that end the sequence
 };
 
 // One request's constraint over the tokens of a vocabulary: a grammar (JSON schema or regex), forbidden
@@ -79,6 +77,8 @@ class Constraint {
   const std::shared_ptr<const TokenVocabulary> vocabulary_;
   const ForbiddenStrings forbidden_;
   const std::vector<TokenId> stop_ids_;  // ascending
+  const bool has_forbidden_;
+  const bool has_grammar_;
   const size_t max_masks_;
 
   mutable std::mutex mutex_;

@@ -21,6 +21,7 @@ class TrimmedGrammar {
   // the grammar outgrew its limits; `what` names it ("regex", "json_schema").
   static absl::StatusOr<TrimmedGrammar> Create(ByteGrammar grammar, std::string_view what);
 
+  size_t states() const { return grammar_.states().size(); }
   int32_t start() const { return rule(grammar_.root()).start; }
   const ByteGrammar::State& state(int32_t state) const { return grammar_.states()[state]; }
   const ByteGrammar::Rule& rule(int32_t rule) const { return grammar_.rules()[rule]; }
