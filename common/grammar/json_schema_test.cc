@@ -212,6 +212,30 @@ TEST(JsonSchema, NestingIsBoundedWithoutDeadEnds) {
   EXPECT_TRUE((*constraint)->Accepts(state));
 }
 
+TEST(JsonSchema, StatesOutliveWhatTheAutomatonRemembers) {
+  const auto constraint = Compile("{}");
+  ASSERT_TRUE(constraint.ok());
+  const auto after = [&](Constraint::State state, const std::string& text) {
+    for (const char byte : text) {
+      const auto next = (*constraint)->Advance(state, TokenId{static_cast<uint8_t>(byte)});
+      EXPECT_TRUE(next.has_value());
+      state = next.value_or(state);
+    }
+    return state;
+  };
+  const Constraint::State held = after((*constraint)->Start(), R"([{"a": [)");
+  std::mt19937 random(6);
+  for (int walk = 0; walk < 400; ++walk) {  // each some 150 stacks that no other walk has
+    std::string text;
+    for (int depth = 0; depth < 150; ++depth) {
+      text += random() % 2 == 0 ? "[" : "{\"\":";
+    }
+    after((*constraint)->Start(), text);
+  }
+  EXPECT_TRUE((*constraint)->Accepts(after(held, "1]}]")));
+  EXPECT_FALSE((*constraint)->Advance(held, TokenId{'}'}).has_value());
+}
+
 TEST(JsonSchema, AmbiguousRecursionStaysSmall) {
   const auto constraint = Compile(
       R"({"anyOf": [{"type": "array", "items": {"$ref": "#"}}, {"type": "array", "items": {"$ref": "#"}, "minItems": 1}, {"type": "integer"}]})");

@@ -13,9 +13,33 @@
 namespace arborist {
 namespace {
 
+// Positions of a repetition that reads nothing are all alive at once. A set of that size makes every step
+// slow.
+constexpr size_t kMaxStatesThatMayBeSkipped = 4096;
+
+bool MayBeEmpty(const RegexNode& node) {
+  const auto child_may = [](const std::unique_ptr<RegexNode>& child) { return MayBeEmpty(*child); };
+  switch (node.kind) {
+    case RegexNode::Kind::kEmpty:
+      return true;
+    case RegexNode::Kind::kClass:
+      return false;
+    case RegexNode::Kind::kSequence:
+      return std::all_of(node.children.begin(), node.children.end(), child_may);
+    case RegexNode::Kind::kEither:
+      return std::any_of(node.children.begin(), node.children.end(), child_may);
+    case RegexNode::Kind::kRepeat:
+      return node.least == 0 || child_may(node.children[0]);
+  }
+  return false;
+}
+
 class Builder {
  public:
   Builder(ByteGrammar& grammar, TextEncoding encoding) : grammar_(grammar), encoding_(encoding) {}
+
+  // A counted repetition of what may be empty was larger than kMaxStatesThatMayBeSkipped.
+  bool skips_too_much() const { return skips_too_much_; }
 
   ByteGrammar::Part Build(const RegexNode& node) {
     switch (node.kind) {
@@ -43,8 +67,14 @@ class Builder {
         }
         return parts.empty() ? grammar_.Nothing() : grammar_.Either(parts);
       }
-      case RegexNode::Kind::kRepeat:
-        return Repeat(node);
+      case RegexNode::Kind::kRepeat: {
+        const size_t before = grammar_.states().size();
+        const ByteGrammar::Part part = Repeat(node);
+        const bool is_counted = node.least > 1 || node.most > 1;
+        skips_too_much_ = skips_too_much_ || (is_counted && MayBeEmpty(*node.children[0]) &&
+                                              grammar_.states().size() - before > kMaxStatesThatMayBeSkipped);
+        return part;
+      }
     }
     return grammar_.Nothing();
   }
@@ -73,6 +103,7 @@ class Builder {
 
   ByteGrammar& grammar_;
   const TextEncoding encoding_;
+  bool skips_too_much_ = false;
 };
 
 }  // namespace
@@ -100,6 +131,11 @@ absl::StatusOr<ByteGrammar::Part> AddRegex(ByteGrammar& grammar, std::string_vie
   if (grammar.failed()) {
     return absl::InvalidArgumentError(absl::StrCat("regex: becomes more than ", ByteGrammar::kMaxStates,
                                                    " states, expected smaller repetition counts"));
+  }
+  if (builder.skips_too_much()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("regex: a counted repetition of what may be empty becomes more than ",
+                     kMaxStatesThatMayBeSkipped, " states, expected x{0,n} in place of (x?){n}"));
   }
   return grammar.Either(parts);
 }

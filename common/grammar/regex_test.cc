@@ -164,7 +164,7 @@ TEST(Regex, ErrorsNameTheByte) {
 TEST(Regex, WhatGrowsTooLargeIsRefusedSoon) {
   const auto start = std::chrono::steady_clock::now();
   for (const std::string pattern : {"((a{1,100000}){1,100000}){1,100000}", "(((){100000}){100000}){100000}",
-                                    "(.{500}){500}", "((((a?){99}){99}){99}){99}"}) {
+                                    "(.{500}){500}", "((((a?){99}){99}){99}){99}", "(.?){2000}"}) {
     const auto constraint = Compile(pattern);
     ASSERT_FALSE(constraint.ok()) << pattern;
     EXPECT_THAT(std::string(constraint.status().message()), HasSubstr("states"));
@@ -174,7 +174,7 @@ TEST(Regex, WhatGrowsTooLargeIsRefusedSoon) {
 }
 
 TEST(Regex, ManyOverlappingWaysStayFast) {
-  const auto constraint = Compile("(a|aa|aaa|(a*)*)*((a?){50}){40}b");
+  const auto constraint = Compile("(a|aa|aaa|(a*)*)*((a?){20}){30}b");
   ASSERT_TRUE(constraint.ok()) << constraint.status();
   std::mt19937 random(3);
   EXPECT_TRUE(
