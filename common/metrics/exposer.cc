@@ -1,12 +1,15 @@
 // The one file with a try block: the HTTP server inside prometheus-cpp throws when it cannot listen.
 #include "common/metrics/exposer.h"
 
+#include <cstdio>
 #include <exception>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "common/metrics/process_collector.h"
+#include "common/metrics/scraped.h"
 #include "prometheus/exposer.h"
 
 namespace arborist {
@@ -28,7 +31,9 @@ bool IsOneAddress(const std::string& address) {
 
 }  // namespace
 
-MetricExposer::MetricExposer(std::unique_ptr<prometheus::Exposer> exposer) : exposer_(std::move(exposer)) {}
+MetricExposer::MetricExposer(std::unique_ptr<prometheus::Exposer> exposer,
+                             std::shared_ptr<ProcessCollector> process)
+    : process_(std::move(process)), exposer_(std::move(exposer)) {}
 
 MetricExposer::~MetricExposer() = default;
 
@@ -40,8 +45,10 @@ absl::StatusOr<std::unique_ptr<MetricExposer>> MetricExposer::Start(const std::s
   }
   try {
     auto exposer = std::make_unique<prometheus::Exposer>(ServerOptions(address));
-    exposer->RegisterCollectable(registry.registry_);
-    return std::unique_ptr<MetricExposer>(new MetricExposer(std::move(exposer)));
+    auto process = std::make_shared<ProcessCollector>();
+    exposer->RegisterCollectable(registry.scraped_);
+    exposer->RegisterCollectable(process);
+    return std::unique_ptr<MetricExposer>(new MetricExposer(std::move(exposer), std::move(process)));
   } catch (const std::exception& error) {
     return absl::FailedPreconditionError(
         absl::StrCat("metrics.listen=", address,
@@ -50,5 +57,17 @@ absl::StatusOr<std::unique_ptr<MetricExposer>> MetricExposer::Start(const std::s
 }
 
 int MetricExposer::port() const { return exposer_->GetListeningPorts().front(); }
+
+absl::StatusOr<std::unique_ptr<MetricExposer>> ServeMetrics(const char* process, const std::string& address,
+                                                            const MetricRegistry& registry) {
+  if (address.empty()) {
+    return nullptr;
+  }
+  absl::StatusOr<std::unique_ptr<MetricExposer>> exposer = MetricExposer::Start(address, registry);
+  if (exposer.ok()) {
+    std::fprintf(stderr, "%s: metrics on port %d\n", process, (*exposer)->port());
+  }
+  return exposer;
+}
 
 }  // namespace arborist

@@ -1,9 +1,13 @@
 #include "common/metrics/registry.h"
 
+#include <utility>
+
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/metrics/scraped.h"
+#include "prometheus/text_serializer.h"
 
 namespace arborist {
 namespace {
@@ -39,6 +43,9 @@ std::string Checked(const std::string& name, const std::string& type, const std:
 
 }  // namespace
 
+MetricRegistry::MetricRegistry()
+    : registry_(std::make_shared<prometheus::Registry>()), scraped_(std::make_shared<Scraped>(registry_)) {}
+
 prometheus::Counter& MetricRegistry::AddCounter(const std::string& name, const std::string& help,
                                                 const Labels& labels) {
   return prometheus::BuildCounter()
@@ -65,5 +72,16 @@ prometheus::Histogram& MetricRegistry::AddHistogram(const std::string& name, con
       .Register(*registry_)
       .Add(labels, bounds);
 }
+
+HistogramTally& MetricRegistry::AddTally(const std::string& name, const std::string& help,
+                                         const std::vector<double>& bounds, const Labels& labels) {
+  return scraped_->AddTally(bounds, AddHistogram(name, help, bounds, labels));
+}
+
+std::string MetricRegistry::Text() const {
+  return prometheus::TextSerializer().Serialize(scraped_->Collect());
+}
+
+void MetricRegistry::BeforeScrape(std::function<void()> refresh) { scraped_->AddRefresh(std::move(refresh)); }
 
 }  // namespace arborist

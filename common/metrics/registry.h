@@ -1,10 +1,13 @@
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "common/metrics/histogram_tally.h"
+#include "prometheus/collectable.h"
 #include "prometheus/counter.h"
 #include "prometheus/gauge.h"
 #include "prometheus/histogram.h"
@@ -23,7 +26,7 @@ class MetricRegistry {
  public:
   using Labels = std::map<std::string, std::string>;
 
-  MetricRegistry() : registry_(std::make_shared<prometheus::Registry>()) {}
+  MetricRegistry();
 
   prometheus::Counter& AddCounter(const std::string& name, const std::string& help,
                                   const Labels& labels = {});
@@ -31,12 +34,24 @@ class MetricRegistry {
   // `bounds` ascending: the largest value of each bucket but the last.
   prometheus::Histogram& AddHistogram(const std::string& name, const std::string& help,
                                       const std::vector<double>& bounds, const Labels& labels = {});
+  // A histogram that may be observed where nothing may wait, as on a thread that decodes.
+  HistogramTally& AddTally(const std::string& name, const std::string& help,
+                           const std::vector<double>& bounds, const Labels& labels = {});
+
+  // `refresh` is called before every scrape, on its thread, one scrape at a time: it sets gauges to what is
+  // known elsewhere. What it uses outlives the exposer. Any thread adds.
+  void BeforeScrape(std::function<void()> refresh);
+
+  // All of it now, as a scrape gets it.
+  std::string Text() const;
 
  private:
   friend class MetricExposer;
+  class Scraped;
 
   // Shared with the exposer, which only sees it while it lives.
   std::shared_ptr<prometheus::Registry> registry_;
+  std::shared_ptr<Scraped> scraped_;
   std::map<std::string, std::string> kinds_;  // by name: type, help and label keys
 };
 
