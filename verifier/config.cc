@@ -120,15 +120,6 @@ absl::StatusOr<ShadowOptions> ReadShadowConfig(const v1::ShadowConfig& in, const
   return out;
 }
 
-absl::StatusOr<std::string> ReadMetricsConfig(const v1::MetricsConfig& in) {
-  const std::string& listen = in.listen();
-  const bool on_a_path = listen.rfind("unix:", 0) == 0;
-  if (!listen.empty() && (on_a_path || !ValidateAddress("metrics.listen", listen).ok())) {
-    return FieldError("metrics.listen", listen, "ip:port, as 127.0.0.1:9101");
-  }
-  return listen;
-}
-
 absl::Status SetShadowFraction(const std::string& value, v1::VerifierConfig& config) {
   float fraction = 0;
   if (!absl::SimpleAtof(value, &fraction) || !(fraction >= 0 && fraction <= 1)) {
@@ -205,8 +196,7 @@ absl::StatusOr<CommandLine> ReadCommandLine(int argc, const char* const* argv) {
                    [&](int64_t v) { over.set_max_sequences(v); });
   flags.AddInteger("context-length", "positions of prompt + output", 2, 16777216,
                    [&](int64_t v) { over.set_context_length(v); });
-  flags.AddText("metrics-listen", "ip:port to serve metrics on",
-                [&](const std::string& v) { over.mutable_metrics()->set_listen(v); });
+  AddMetricsFlag(flags, over);
   flags.Add("shadow-fraction", "part of the steps whose kernels are compared with oracles, in [0, 1]",
             [&](const std::string& v) { return SetShadowFraction(v, over); });
   flags.AddInteger("peer-silence-ms", "silence after which a peer is unusable", 50, 600000,

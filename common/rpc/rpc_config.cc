@@ -47,4 +47,13 @@ absl::StatusOr<RpcSettings> ReadRpcConfig(const v1::RpcConfig& config) {
   return settings;
 }
 
+absl::StatusOr<std::string> ReadMetricsConfig(const v1::MetricsConfig& config) {
+  const std::string& listen = config.listen();
+  const bool on_a_path = listen.rfind("unix:", 0) == 0;
+  if (!listen.empty() && (on_a_path || !ValidateAddress("metrics.listen", listen).ok())) {
+    return FieldError("metrics.listen", listen, "ip:port, as 127.0.0.1:9101");
+  }
+  return listen;
+}
+
 }  // namespace arborist

@@ -6,6 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "arborist/v1/config.pb.h"
+#include "common/rpc/flags.h"
 #include "common/rpc/server.h"
 
 namespace arborist {
@@ -30,5 +31,15 @@ struct RpcSettings {
 
 // Checks every field and fills in the defaults.
 absl::StatusOr<RpcSettings> ReadRpcConfig(const v1::RpcConfig& config);
+
+// The address to serve metrics on; empty: nowhere.
+absl::StatusOr<std::string> ReadMetricsConfig(const v1::MetricsConfig& config);
+
+// --metrics-listen, into a service's config, which outlives the flags.
+template <typename Message>
+void AddMetricsFlag(FlagSet& flags, Message& config) {
+  flags.AddText("metrics-listen", "ip:port to serve metrics on",
+                [&config](const std::string& v) { config.mutable_metrics()->set_listen(v); });
+}
 
 }  // namespace arborist
