@@ -25,7 +25,8 @@ struct Config {
   bool coupled = true;
   int decode_tokens = 0;
   int plain_decode_tokens = 0;
-  FaultPlan fault;  // test hook
+  FaultPlan fault;             // test hook
+  std::string metrics_listen;  // empty: nowhere
 };
 
 struct CommandLine {

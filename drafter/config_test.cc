@@ -76,10 +76,11 @@ TEST_F(DrafterConfigTest, DefaultsAreFilledInAndTheFileIsRead) {
 }
 
 TEST_F(DrafterConfigTest, DeviceAndItsMemoryAreReadFromFileAndFlags) {
-  const auto line =
-      Read("device: DEVICE_CPU gpu { index: 1 memory_fraction: 0.25 }",
-           {"--listen=unix:/tmp/d", "--verifier=unix:/tmp/v", "--device=cuda", "--cuda-device=2"});
+  const auto line = Read("device: DEVICE_CPU gpu { index: 1 memory_fraction: 0.25 }",
+                         {"--listen=unix:/tmp/d", "--verifier=unix:/tmp/v", "--device=cuda",
+                          "--cuda-device=2", "--metrics-listen=127.0.0.1:9102"});
   ASSERT_TRUE(line.ok()) << line.status();
+  EXPECT_EQ(line->config.metrics_listen, "127.0.0.1:9102");
   EXPECT_EQ(line->config.device.kind, DeviceKind::kCuda);
   EXPECT_EQ(line->config.device.cuda.index, 2);
   EXPECT_EQ(line->config.device.cuda.memory_fraction, 0.25);
@@ -122,6 +123,8 @@ TEST_F(DrafterConfigTest, EveryBadValueIsRefusedByName) {
   EXPECT_THAT(With("unknown_field: 1"), HasSubstr(path_ + ":1:"));
   const auto no_verifier = Read("", {"--listen=unix:/tmp/d"});
   EXPECT_THAT(std::string(no_verifier.status().message()), HasSubstr("verifier=, expected"));
+  EXPECT_THAT(With("metrics { listen: 'unix:/tmp/m' }"),
+              HasSubstr("metrics.listen=unix:/tmp/m, expected ip:port"));
   EXPECT_THAT(With("", {"--verifier=nonsense"}), "no error");  // a later flag wins
 }
 

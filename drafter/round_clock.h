@@ -29,6 +29,8 @@ class RoundClock {
   // Before the call: the answer may come while it runs.
   void Sending() { sent_ = Clock::now(); }
 
+  double SinceSending(Clock::time_point received) const { return Seconds(received - sent_); }
+
   // Of the tokens that came at `received`; what the verifier did not use of the time since the sending (or
   // the previous tokens) was the wire's. Starts anew.
   RoundSeconds Take(double queue_seconds, double verify_seconds, Clock::time_point received) {

@@ -85,9 +85,10 @@ absl::Status DrafterFault(const absl::Status& status) {
   return status.ok() ? status : Internal(reason::kDrafterFault, kDrafterOrigin, status.message());
 }
 
+bool IsRefusedTree(const absl::Status& status) { return ReasonOf(status) == reason::kBadTree; }
+
 absl::Status RefusedTreeIsOurs(const absl::Status& status) {
-  return ReasonOf(status) == reason::kBadTree ? Internal(reason::kBadTree, kDrafterOrigin, status.message())
-                                              : status;
+  return IsRefusedTree(status) ? Internal(reason::kBadTree, kDrafterOrigin, status.message()) : status;
 }
 
 absl::Status StallForEver(VerifierStream& verifier, SpeculationSink& sink) {

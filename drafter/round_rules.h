@@ -29,6 +29,8 @@ absl::Status CheckCommitted(const CommittedTokens& committed, int64_t epoch, int
 absl::Status VerifierFault(const std::string& message);
 // OK stays OK; anything else becomes Internal (DRAFTER_FAULT), origin "drafter".
 absl::Status DrafterFault(const absl::Status& status);
+// Whether this is the verifier's BAD_TREE.
+bool IsRefusedTree(const absl::Status& status);
 // The verifier's BAD_TREE is no fault of the request: Internal (BAD_TREE), origin "drafter".
 absl::Status RefusedTreeIsOurs(const absl::Status& status);
 

@@ -4,9 +4,13 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
 #include "common/device/device.h"
+#include "common/metrics/exposer.h"
+#include "common/metrics/process_facts.h"
+#include "common/metrics/registry.h"
 #include "common/rpc/device_config.h"
 #include "common/rpc/device_failure.h"
 #include "common/rpc/eager_poll.h"
@@ -17,6 +21,7 @@
 #include "common/rpc/serving_switch.h"
 #include "drafter/config.h"
 #include "drafter/dflash_proposer.h"
+#include "drafter/drafter_metrics.h"
 #include "drafter/ngram_proposer.h"
 #include "drafter/service.h"
 #include "kernels/backend.h"
@@ -45,8 +50,24 @@ absl::StatusOr<std::unique_ptr<Proposer>> MakeProposer(const Config& config, Thr
   return proposer;
 }
 
+const char* NameOf(ProposerKind proposer) { return proposer == ProposerKind::kNgram ? "ngram" : "dflash"; }
+
+MetricRegistry::Labels ConfigLabels(const Config& config) {
+  return {{"proposer", NameOf(config.proposer)},
+          {"device", config.device.kind == DeviceKind::kCpu ? "cpu" : "cuda"},
+          {"coupled", config.coupled ? "yes" : "no"},
+          {"max_sequences", absl::StrCat(config.max_sequences)}};
+}
+
 absl::Status Serve(const Config& config, TerminationSignal& signal) {
   // In this order, so that each outlives what uses it.
+  MetricRegistry registry;
+  StartupPhases startup(registry, {"proposer"});
+  AddBuildInfo(registry);
+  AddConfigInfo(registry, ConfigLabels(config));
+  DrafterMetrics metrics(registry);
+  ASSIGN_OR_RETURN(const std::unique_ptr<MetricExposer> exposer,
+                   ServeMetrics("drafter", config.metrics_listen, registry));
   ThreadPool threads(config.threads);
   ServingSwitch serving(kDrafterServiceName);
   DeviceFailure device_failure("drafter", serving);
@@ -60,8 +81,12 @@ absl::Status Serve(const Config& config, TerminationSignal& signal) {
     });
     ASSIGN_OR_RETURN(proposer, MakeProposer(config, threads, device, device_failure));
   }
+  startup.End("proposer");
   DrafterServiceOptions options;
-  options.proposer_name = config.proposer == ProposerKind::kNgram ? "ngram" : "dflash";
+  options.proposer_name = NameOf(config.proposer);
+  AddModelInfo(registry, options.proposer_name,
+               proposer->needs_features() ? proposer->projection_hash() : std::string());
+  options.metrics = &metrics;
   options.verifier_address = config.verifier;
   options.max_sequences = config.max_sequences;
   options.peer_silence = config.rpc.peer_silence;
@@ -75,7 +100,8 @@ absl::Status Serve(const Config& config, TerminationSignal& signal) {
   DrafterServiceImpl service(
       proposer.get(),
       CreateRpcChannel(config.verifier, {.max_message_bytes = config.rpc.server.max_message_bytes}), options,
-      [&serving](const VerifierHandshake& verifier) {
+      [&serving, &metrics](const VerifierHandshake& verifier) {
+        metrics.VerifierConnected(verifier.ready);
         std::fprintf(stderr, "drafter: the verifier is %s%s\n",
                      verifier.ready ? "ready" : "not ready: ", verifier.not_ready_reason.c_str());
         serving.Set(verifier.ready);
@@ -83,6 +109,7 @@ absl::Status Serve(const Config& config, TerminationSignal& signal) {
   grpc::Service* services[] = {&service};
   ASSIGN_OR_RETURN(const std::unique_ptr<RpcServer> server, RpcServer::Start(config.rpc.server, services));
   serving.Attach(server.get());
+  startup.Ready();
   std::fprintf(stderr, "drafter: listens on %s, proposer %s, depth %d, verifier %s\n",
                absl::StrJoin(server->addresses(), ", ").c_str(), options.proposer_name.c_str(),
                proposer->max_depth(), config.verifier.c_str());

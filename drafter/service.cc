@@ -8,6 +8,7 @@
 #include "common/rpc/protocol.h"
 #include "common/rpc/status_bridge.h"
 #include "common/tree/token_tree.h"
+#include "drafter/drafter_metrics.h"
 #include "drafter/speculate_codec.h"
 
 namespace arborist::drafter {
@@ -45,7 +46,8 @@ DrafterServiceImpl::DrafterServiceImpl(Proposer* proposer, std::shared_ptr<grpc:
                          .plain_decode_tokens = options.plain_decode_tokens,
                          .max_depth = std::min(proposer->max_depth(), kMaxTreeDepth),
                          .feature_window = proposer->needs_features() ? proposer->feature_window() : 0,
-                         .fault = options.fault},
+                         .fault = options.fault,
+                         .metrics = options.metrics},
              .peer_silence = options.peer_silence,
              .spin = &spin_,
              .tokens_follow_tree = options.tokens_follow_tree};
@@ -91,6 +93,9 @@ grpc::ServerWriteReactor<v1::SpeculateResponse>* DrafterServiceImpl::Speculate(
     grpc::CallbackServerContext* context, const v1::SpeculateRequest* request) {
   absl::StatusOr<SpeculationRequest> decoded = Check(*request);
   if (!decoded.ok()) {
+    if (options_.metrics != nullptr) {
+      options_.metrics->CallEnded(decoded.status().code());
+    }
     return new RefusingReactor(decoded.status());
   }
   const v1::Sequence& sequence = request->sequence();

@@ -29,7 +29,8 @@ struct DrafterServiceOptions {
   bool coupled = true;
   int decode_tokens = 4;
   int plain_decode_tokens = 256;
-  FaultPlan fault{};  // test hook
+  FaultPlan fault{};                  // test hook
+  DrafterMetrics* metrics = nullptr;  // null: nothing is counted; outlives the service
 };
 
 // DrafterService over a proposer and one verifier. The server is gone before the service is.

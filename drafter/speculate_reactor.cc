@@ -5,6 +5,7 @@
 #include "common/base/status_macros.h"
 #include "common/rpc/protocol.h"
 #include "common/rpc/status_bridge.h"
+#include "drafter/drafter_metrics.h"
 #include "drafter/grpc_verifier_stream.h"
 #include "drafter/round_rules.h"
 #include "drafter/speculate_codec.h"
@@ -54,8 +55,16 @@ absl::Status SpeculateReactor::RunLoop() {
 }
 
 void SpeculateReactor::Run() {
+  DrafterMetrics* const metrics = shared_->options.metrics;
+  if (metrics != nullptr) {
+    metrics->SequenceBegan();
+  }
   const absl::Status status = RunLoop();
   SendHeld();
+  if (metrics != nullptr) {
+    metrics->SequenceEnded();
+    metrics->CallEnded(status.code());
+  }
   shared_->sequences->Remove(this);
   // Ending the call may delete this object at once, so it is the last thing done.
   if (status.code() == absl::StatusCode::kCancelled || ReasonOf(status) == reason::kSlowReader) {
@@ -66,6 +75,9 @@ void SpeculateReactor::Run() {
 }
 
 void SpeculateReactor::Refuse(const absl::Status& status) {
+  if (shared_->options.metrics != nullptr) {
+    shared_->options.metrics->CallEnded(status.code());
+  }
   outbox_.Abort(ToGrpcStatus(status, kDrafterOrigin));
 }
 

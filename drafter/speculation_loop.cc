@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/base/status_macros.h"
+#include "drafter/drafter_metrics.h"
 #include "drafter/late_features.h"
 #include "drafter/round_clock.h"
 #include "drafter/round_rules.h"
@@ -70,12 +71,19 @@ class SpeculationLoop {
     const absl::StatusOr<TokenTree> tree = context_.Propose(ProposeArgsOf(request_, options_, nodes));
     const double draft_seconds = clock_.EndDraft();
     RETURN_IF_ERROR(DrafterFault(tree.status()));
+    if (options_.metrics != nullptr) {
+      options_.metrics->Drafted(draft_seconds, tree->nodes() - 1);
+    }
     RETURN_IF_ERROR(StallAt(FaultPoint::kBeforeTree));
     clock_.Sending();
     verifier_.SendTree(round_, *tree, draft_seconds);
     sink_.OnState(SpeculationState::kVerify, next_position_);
     RETURN_IF_ERROR(StallAt(FaultPoint::kAfterTreeSent));
-    return RefusedTreeIsOurs(AwaitRound(&*tree));
+    const absl::Status answered = AwaitRound(&*tree);
+    if (options_.metrics != nullptr && IsRefusedTree(answered)) {
+      options_.metrics->TreeRefused();
+    }
+    return RefusedTreeIsOurs(answered);
   }
 
   // Drafting does not pay until the verifier says so, or the proposer lacks context.
@@ -108,6 +116,9 @@ class SpeculationLoop {
     next_position_ += static_cast<int32_t>(committed.tokens.size());
     next_budget_ = committed.next_budget;
     finish_reason_ = committed.finish_reason;
+    if (options_.metrics != nullptr) {
+      options_.metrics->Answered(clock_.SinceSending(received), tree != nullptr);
+    }
     sink_.OnTokens(
         TokensOf(committed, tree, clock_.Take(committed.queue_seconds, committed.verify_seconds, received)));
     if (finish_reason_ != FinishReason::kNone) {

@@ -11,6 +11,8 @@
 
 namespace arborist::drafter {
 
+class DrafterMetrics;
+
 enum class SpeculationMode { kAuto, kTree, kChain };
 
 struct SpeculationRequest {
@@ -30,6 +32,7 @@ struct SpeculationOptions {
   int max_depth = 0;              // of the proposer: a chain has at most this many nodes
   int feature_window = 0;         // of the proposer: newest rows that it looks at
   FaultPlan fault;
+  DrafterMetrics* metrics = nullptr;  // null: nothing is counted
 };
 
 // Where the time since the previous tokens went.
