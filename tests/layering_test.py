@@ -25,11 +25,12 @@ ALLOWED = {
     "common/tokenizer": ["common/base", "common/json"],
     "common/grammar": ["common/base", "common/tokenizer"],
     "common/metrics": ["common/base"],
+    "common/log": ["common/base"],
     "common/rpc": ["common/base", "common/tensor", "common/threads", "common/tree", "common/device", "proto"],
     "kernels": ["common/base", "common/tensor", "common/threads", "common/device"],
     "verifier": ["kernels", "common", "proto"],
     "drafter": ["kernels", "common", "proto"],
-    "coordinator": ["common/base", "common/tokenizer", "common/json", "common/metrics", "common/rpc", "proto"],
+    "coordinator": ["common/base", "common/tokenizer", "common/json", "common/log", "common/metrics", "common/rpc", "proto"],
     "tests": ["verifier", "drafter", "coordinator", "kernels", "common", "proto"],
 }
 # A test of a kernel or of a common room may use a reader of golden files and the tree type.

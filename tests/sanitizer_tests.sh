@@ -1,7 +1,7 @@
 # Which tests each sanitizer build runs (test names are target names). Sourced by run.sh.
 # Address and undefined behaviour: everything that reads files or messages from outside, or writes memory by hand.
 asan_ubsan_tests=(
-  json_test weights_test projection_test tokenizer_test rpc_test thread_pool_test
+  json_test weights_test projection_test tokenizer_test rpc_test thread_pool_test log_test
   linear_test moe_experts_test moe_route_test tree_attention_mla_test block_attention_gqa_test kv_compact_test
   top_k_log_prob_test tree_build_test sample_target_test tree_accept_test
   verifier_parts_test verifier_lifecycle_test shadow_test verifier_codec_test verifier_service_test
