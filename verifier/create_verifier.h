@@ -16,6 +16,7 @@
 #include "verifier/kv_planes.h"
 #include "verifier/model/model.h"
 #include "verifier/shadow.h"
+#include "verifier/step_report.h"
 #include "verifier/step_runner.h"
 #include "verifier/verifier.h"
 
@@ -44,6 +45,8 @@ struct VerifierOptions {
   ShadowOptions shadow = {};   // off unless its fraction says otherwise
   // Called on the step thread when AUTO changes its mind, and once a second; must return soon. May be null.
   OnBudgetReport on_budget_report = nullptr;
+  // Called on the step thread after every step; must return at once. May be null.
+  OnStep on_step = nullptr;
   // Called once, on the step thread, when the GPU cannot be used any more: all sequences have ended with this
   // status, and no more are taken. May be null.
   std::function<void(const absl::Status&)> on_device_failure = nullptr;

@@ -15,6 +15,7 @@
 #include "common/base/status_macros.h"
 #include "common/device/device.h"
 #include "common/metrics/exposer.h"
+#include "common/metrics/process_facts.h"
 #include "common/metrics/registry.h"
 #include "common/projection/projection.h"
 #include "common/rpc/device_config.h"
@@ -35,6 +36,7 @@
 #include "verifier/model/model.h"
 #include "verifier/service.h"
 #include "verifier/shadow_monitor.h"
+#include "verifier/step_monitor.h"
 
 namespace arborist::verifier {
 namespace {
@@ -84,8 +86,8 @@ VerifierIdentity IdentityOf(const Config& config, std::string checkpoint, const 
   return identity;
 }
 
-absl::StatusOr<Loaded> Load(const Config& config, Device& device, ShadowOptions shadow,
-                            OnBudgetReport on_budget_report,
+absl::StatusOr<Loaded> Load(const Config& config, Device& device, StartupPhases& startup,
+                            ShadowOptions shadow, OnStep on_step, OnBudgetReport on_budget_report,
                             std::function<void(const absl::Status&)> on_device_failure) {
   const kernels::KernelSet& kernels = kernels::KernelsFor(device.kind(), config.numerics);
   ASSIGN_OR_RETURN(const ModelConfig shape, ReadModelConfig(config.model));
@@ -122,6 +124,7 @@ absl::StatusOr<Loaded> Load(const Config& config, Device& device, ShadowOptions 
   options.max_logits_rows = std::min(config.max_step_rows, std::max(logits_rows, config.max_tree_nodes + 1));
   options.prefill_chunk = config.prefill_chunk;
   options.cut_trees_seed = config.cut_trees_seed;
+  options.on_step = std::move(on_step);
   options.on_budget_report = std::move(on_budget_report);
   options.on_device_failure = std::move(on_device_failure);
   options.shadow = std::move(shadow);
@@ -134,6 +137,7 @@ absl::StatusOr<Loaded> Load(const Config& config, Device& device, ShadowOptions 
     model_options.tap_layers.assign(projection->taps.begin(), projection->taps.end());
   }
   ASSIGN_OR_RETURN(std::unique_ptr<Model> model, Model::Load(model_options, kernels, device));
+  startup.End("weights");
   // Weights and activations are there now; the cache gets its part of the rest.
   options.pages =
       config.kv_pages > 0 ? config.kv_pages : DefaultPages(config, context, loaded.page_bytes, device);
@@ -148,6 +152,7 @@ absl::StatusOr<Loaded> Load(const Config& config, Device& device, ShadowOptions 
                  .max_sequences = config.max_sequences};
   ASSIGN_OR_RETURN(loaded.verifier,
                    CreateVerifier(options, std::move(model), std::move(projection), kernels, device));
+  startup.End("verifier");
   return loaded;
 }
 
@@ -163,11 +168,25 @@ void PrintTable(const Config& config, const Loaded& loaded) {
       loaded.info.projection_hash.empty() ? "none" : loaded.info.projection_hash.substr(0, 12).c_str());
 }
 
+MetricRegistry::Labels ConfigLabels(const Config& config) {
+  return {{"device", config.device.kind == DeviceKind::kCpu ? "cpu" : "cuda"},
+          {"kv_type", std::string(Name(config.kv_type))},
+          {"numerics", config.numerics == kernels::Numerics::kExact ? "exact" : "fast"},
+          {"max_sequences", absl::StrCat(config.max_sequences)},
+          {"max_tree_nodes", absl::StrCat(config.max_tree_nodes)},
+          {"shadow_fraction", absl::StrCat(config.shadow.fraction)}};
+}
+
 absl::Status Serve(const Config& config, TerminationSignal& signal) {
   // In this order, so that each outlives what uses it.
+  MetricRegistry metrics;
+  StartupPhases startup(metrics, {"device", "weights", "verifier"});
+  AddBuildInfo(metrics);
+  AddConfigInfo(metrics, ConfigLabels(config));
   ThreadPool threads(config.threads);
   WarnOfPlantedFault("verifier", config.device);
   ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, OpenDevice(config.device, threads));
+  startup.End("device");
   ServingSwitch health(kVerifierServiceName);
   DeviceFailure device_failure("verifier", health);
   Loaded loaded;
@@ -177,17 +196,14 @@ absl::Status Serve(const Config& config, TerminationSignal& signal) {
                    status.ok() ? "serving" : "not serving: ", std::string(status.message()).c_str());
     });
   });
-  MetricRegistry metrics;
   BudgetMonitor budget_monitor(
       metrics, [](const std::string& line) { std::fprintf(stderr, "verifier: %s\n", line.c_str()); });
   ShadowMonitor shadow_monitor(
       metrics, [](const std::string& line) { std::fprintf(stderr, "verifier: %s\n", line.c_str()); },
       config.shadow_not_serving ? [&service] { service.RefuseNew(kShadowFault); } : std::function<void()>());
-  std::unique_ptr<MetricExposer> exposer;
-  if (!config.metrics_listen.empty()) {
-    ASSIGN_OR_RETURN(exposer, MetricExposer::Start(config.metrics_listen, metrics));
-    std::fprintf(stderr, "verifier: metrics on port %d\n", exposer->port());
-  }
+  StepMonitor step_monitor(metrics);
+  ASSIGN_OR_RETURN(std::unique_ptr<MetricExposer> exposer,
+                   ServeMetrics("verifier", config.metrics_listen, metrics));
   grpc::Service* services[] = {&service};
   // The port opens before the model is there: health says NOT_SERVING, calls are UNAVAILABLE (LOADING).
   ASSIGN_OR_RETURN(const std::unique_ptr<RpcServer> server, RpcServer::Start(config.rpc.server, services));
@@ -204,18 +220,23 @@ absl::Status Serve(const Config& config, TerminationSignal& signal) {
       return device_failure.status().ok() ? 0 : 1;
     });
     ASSIGN_OR_RETURN(loaded, Load(
-                                 config, *device, std::move(shadow),
+                                 config, *device, startup, std::move(shadow),
+                                 [&](const StepReport& report) { step_monitor.Report(report); },
                                  [&](const BudgetReport& report) { budget_monitor.Report(report); },
                                  [&](const absl::Status& status) { device_failure.Report(status); }));
   }
   PrintTable(config, loaded);
   std::fprintf(stderr, "verifier: %s", MemoryTable(*device).c_str());
+  AddModelInfo(metrics, loaded.info.model_name, loaded.info.fingerprint);
+  step_monitor.Watch(*loaded.verifier, loaded.page_bytes);
   service.Serve(loaded.verifier.get(), loaded.info);
+  startup.Ready();
   const int number = signal.Wait();
   health.Fail();  // before the word, which nothing about serving follows
   std::fprintf(stderr, "verifier: %s, draining\n", device_failure.Cause(number).c_str());
   device_failure.Drain(*server);
   service.Stop();
+  exposer.reset();  // it looks at the verifier
   // Before the server goes: its last reports may still turn health, which is the server's.
   loaded.verifier.reset();
   return device_failure.status();

@@ -9,10 +9,12 @@ arborist_test(verifier_service_test
   SOURCES service_test.cc service_refusals_test.cc testing/fake_verifier.cc
   LINK arborist_verifier_service)
 
-arborist_library(arborist_verifier_monitor SOURCES budget_monitor.cc shadow_monitor.cc LINK arborist_metrics absl::str_format)
+arborist_library(arborist_verifier_monitor SOURCES budget_monitor.cc shadow_monitor.cc step_monitor.cc LINK arborist_metrics absl::str_format)
 arborist_test(shadow_monitor_test SOURCES shadow_monitor_test.cc
   LINK arborist_verifier_monitor arborist_verifier_testing arborist_metrics arborist_rpc)
 
+arborist_test(step_monitor_test SOURCES step_monitor_test.cc testing/fake_verifier.cc
+  LINK arborist_verifier_monitor arborist_tree)
 arborist_test(budget_monitor_test SOURCES budget_monitor_test.cc LINK arborist_verifier_monitor arborist_metrics)
 
 arborist_library(arborist_verifier_config SOURCES config.cc LINK arborist_device_config arborist_rpc arborist_proto)

@@ -50,4 +50,18 @@ void VerifierImpl::NoteStepCost() {
   }
 }
 
+void VerifierImpl::ReportStep(double seconds) const {
+  if (!options_.on_step) {
+    return;
+  }
+  StepReport report{.seconds = seconds,
+                    .sequences = static_cast<int>(trees_.size() + chunks_.size()),
+                    .tree_rows = TreeRows(),
+                    .ok = step_status_.ok()};
+  for (const ChunkInStep& chunk : chunks_) {
+    report.prompt_rows += chunk.rows;
+  }
+  options_.on_step(report);
+}
+
 }  // namespace arborist::verifier

@@ -195,12 +195,14 @@ void VerifierImpl::Plan() {
   waiting_trees_.clear();
   waiting_prompts_.clear();
   budgets_.BeginCount();
+  int running = 0;
   for (const auto& [handle, sequence] : table_.all()) {
     if (sequence->features_end > sequence->features_begin) {
       with_features_.push_back(sequence.get());
     }
     if (sequence->phase == Phase::kPrefill || sequence->phase == Phase::kReady) {
       budgets_.Count(*sequence);
+      ++running;
     }
     if (sequence->phase == Phase::kPrefill) {
       waiting_prompts_.push_back(sequence.get());
@@ -209,6 +211,8 @@ void VerifierImpl::Plan() {
     }
   }
   budgets_.EndCount(Clock::now());
+  running_.store(running, std::memory_order_relaxed);
+  queued_.store(static_cast<int>(table_.all().size()) - running, std::memory_order_relaxed);
   std::sort(waiting_trees_.begin(), waiting_trees_.end(), TicketBefore);
   std::sort(waiting_prompts_.begin(), waiting_prompts_.end(), TicketBefore);
   tree_rows_.clear();
@@ -278,6 +282,7 @@ void VerifierImpl::RunStep() {
   }
   MarkProgress();
   NoteStepCost();
+  ReportStep(seconds);
   std::swap(trees_, finished_trees_);
   std::swap(chunks_, finished_chunks_);
 }

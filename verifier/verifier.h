@@ -79,6 +79,12 @@ class SequenceSink {
 
 using SequenceHandle = int64_t;
 
+// How many sequences wait for admission and how many have been admitted.
+struct SequenceCounts {
+  int queued = 0;
+  int running = 0;
+};
+
 // The truth: owns the target model, the cache and the step thread. Calls are thread-safe and do not wait for
 // a step.
 class Verifier {
@@ -109,6 +115,8 @@ class Verifier {
 
   virtual int64_t free_pages() const = 0;
   virtual int64_t total_pages() const = 0;
+  // As of the last step boundary. Waits for nothing.
+  virtual SequenceCounts sequences() const = 0;
   // For health. Seconds since the last completed step while work exists, 0 when idle.
   virtual double stalled_seconds() const = 0;
   // UNAVAILABLE with the reason once the device has failed: nothing can be computed any more.

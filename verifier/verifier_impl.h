@@ -57,6 +57,10 @@ class VerifierImpl final : public Verifier {
 
   int64_t free_pages() const override { return cache_.pool().free_pages(); }
   int64_t total_pages() const override { return cache_.pool().total_pages(); }
+  SequenceCounts sequences() const override {
+    return {.queued = queued_.load(std::memory_order_relaxed),
+            .running = running_.load(std::memory_order_relaxed)};
+  }
   bool IsOpen(const SequenceKey& key) const override;
   double stalled_seconds() const override;
   absl::Status device_status() const override;
@@ -109,6 +113,7 @@ class VerifierImpl final : public Verifier {
   int TreeRows() const;  // of the step
   void DecideBudgets();
   void NoteStepCost();
+  void ReportStep(double seconds) const;
   // What the last step and the boundary after it brought; once.
   void Deliver();
   void DeliverBoundary();
@@ -146,6 +151,8 @@ class VerifierImpl final : public Verifier {
   std::atomic<uint64_t> calls_{0};  // that woke, or would have woken, the step thread
   std::atomic<bool> busy_{false};
   std::atomic<int64_t> last_step_ns_{0};
+  std::atomic<int> queued_{0};  // and those admitted, at the last boundary
+  std::atomic<int> running_{0};
 
   // The step thread's lists; they keep their memory.
   std::vector<std::unique_ptr<Sequence>> closed_;

@@ -52,6 +52,7 @@ class FakeVerifier final : public Verifier {
   bool IsOpen(const SequenceKey& key) const override;
   int64_t free_pages() const override { return 7; }
   int64_t total_pages() const override { return 9; }
+  SequenceCounts sequences() const override { return {.queued = 2, .running = 3}; }
   double stalled_seconds() const override { return stalled_seconds_; }
   absl::Status device_status() const override {
     return device_failed_ ? absl::UnavailableError("the device failed: injected") : absl::OkStatus();
