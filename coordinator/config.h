@@ -24,6 +24,7 @@ struct Config {
   int default_max_tokens = 0;  // 0: the context limit
   absl::Duration max_timeout;
   size_t max_unsent_bytes = 0;
+  std::string metrics_listen;  // empty: nowhere
 };
 
 // --config FILE and single flags. InvalidArgument names field or flag. An empty usage text means that --help

@@ -53,7 +53,7 @@ TEST(ConfigTest, FlagsOverrideTheFileAndListsReplaceItsLists) {
   const std::string path = File(
       "rpc { listen: '127.0.0.1:1' } verifiers: 'unix:/a' verifiers: 'unix:/b' drafters: 'unix:/c' "
       "tokenizer: 'x' "
-      "max_requests: 3 default_mode: SPECULATION_MODE_CHAIN");
+      "max_requests: 3 default_mode: SPECULATION_MODE_CHAIN metrics { listen: '127.0.0.1:9103' }");
   const auto line = Read({"--verifier", "unix:/v", "--config", path, "--verifier", "unix:/w"});
   ASSERT_TRUE(line.ok()) << line.status();
   EXPECT_THAT(line->config.verifiers, ElementsAre("unix:/v", "unix:/w"));
@@ -62,6 +62,7 @@ TEST(ConfigTest, FlagsOverrideTheFileAndListsReplaceItsLists) {
   EXPECT_EQ(line->config.tokenizer, "x");
   EXPECT_EQ(line->config.max_requests, 3);
   EXPECT_EQ(line->config.default_mode, Mode::kChain);
+  EXPECT_EQ(line->config.metrics_listen, "127.0.0.1:9103");
 }
 
 TEST(ConfigTest, TheShippedFileIsValid) {
@@ -85,6 +86,8 @@ TEST(ConfigTest, MistakesNameFieldValueAndExpectation) {
   EXPECT_THAT(Mistake({"--config", File("max_unsent_bytes: 99999999")}),
               HasSubstr("max_unsent_bytes=99999999"));
   EXPECT_THAT(Mistake({"--config", File("bogus: 1")}), HasSubstr("bogus"));
+  EXPECT_THAT(Mistake({"--metrics-listen", "unix:/m"}),
+              HasSubstr("metrics.listen=unix:/m, expected ip:port"));
   EXPECT_EQ(Read({"--config", "/nonexistent"}).status().code(), absl::StatusCode::kNotFound);
 }
 

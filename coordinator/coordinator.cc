@@ -15,13 +15,19 @@ std::string RandomId() {
 }  // namespace
 
 Coordinator::Coordinator(Config config, Tokenizer tokenizer, GenerationDefaults defaults,
-                         std::unique_ptr<PeerRouter> router)
+                         std::unique_ptr<PeerRouter> router, MetricRegistry& registry)
     : config_(std::move(config)),
       tokenizer_(std::move(tokenizer)),
       defaults_(std::move(defaults)),
       process_id_(RandomId()),
       admission_(config_.max_requests),
-      router_(std::move(router)) {}
+      metrics_(registry),
+      router_(std::move(router)) {
+  registry.BeforeScrape([this] {
+    metrics_.SetRunning(admission_.running());
+    metrics_.SetPeers(router_->Model().has_value(), router_->Drafters().usable);
+  });
+}
 
 std::string Coordinator::ModelName(const VerifierFacts& model) const {
   return config_.model_name.empty() ? model.model_name : config_.model_name;
@@ -33,11 +39,12 @@ std::string Coordinator::SystemFingerprint(const VerifierFacts& model) const {
 
 std::string Coordinator::NewRequestId() { return absl::StrCat(process_id_, "-", ++requests_); }
 
-FlowSettings Coordinator::SettingsFor(const VerifierFacts& model) const {
+FlowSettings Coordinator::SettingsFor(const VerifierFacts& model) {
   return {.peer_silence = absl::FromChrono(config_.rpc.peer_silence),
           .vocabulary_size = model.vocabulary_size,
           .context_length = model.context_length,
-          .drafters_configured = !config_.drafters.empty()};
+          .drafters_configured = !config_.drafters.empty(),
+          .metrics = &metrics_};
 }
 
 void Coordinator::Watch(const std::shared_ptr<RequestFlow>& flow) {

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/log/log_line.h"
 #include "common/rpc/protocol.h"
 #include "common/rpc/status_bridge.h"
 #include "common/rpc/tree_codec.h"
@@ -77,6 +78,7 @@ absl::Status GenerateReactor::Resolve() {
   resolved.start.request_id = request_id_;
   seed_ = resolved.start.sampling.seed;
   prompt_tokens_ = static_cast<int64_t>(resolved.start.prompt.size());
+  coordinator_.metrics().PromptRead(prompt_tokens_);
   auto flow = std::make_shared<RequestFlow>(std::move(resolved.start), std::move(resolved.stops),
                                             coordinator_.SettingsFor(model_), coordinator_.router(),
                                             coordinator_.tokenizer(), *this);
@@ -92,7 +94,17 @@ absl::Status GenerateReactor::Resolve() {
   return absl::OkStatus();
 }
 
+double GenerateReactor::SecondsSinceArrival() const {
+  return std::max(0.0, absl::ToDoubleSeconds(absl::Now() - arrived_));
+}
+
 void GenerateReactor::Refuse(const absl::Status& status) {
+  if (!counted_.exchange(true)) {
+    const bool deadline_passed = absl::Now() >= absl::FromChrono(context_.deadline());
+    coordinator_.metrics().GenerateFailed(status, ReasonOf(status), OriginOf(status), deadline_passed);
+    coordinator_.metrics().CallEnded(Method::kGenerate, status.code(), SecondsSinceArrival());
+    LogEnd(status.code(), ReasonOf(status));
+  }
   outbox_.Abort(ToGrpcStatus(status, kCoordinatorOrigin));
 }
 
@@ -115,7 +127,40 @@ void GenerateReactor::OnDone() {
   delete this;
 }
 
+// Ids, counts and times. A status's message may quote the request, so it is not there.
+void GenerateReactor::LogEnd(absl::StatusCode code, const std::string& reason) {
+  const std::optional<int64_t> left_out = coordinator_.log_limit().Allow();
+  if (!left_out.has_value()) {
+    return;
+  }
+  LogLine line(code == absl::StatusCode::kInternal ? LogLevel::kError : LogLevel::kInfo, "request");
+  line.Add("id", request_id_).Add("client_id", request_.client_request_id());
+  line.Add("code", absl::StatusCodeToString(code)).Add("reason", reason);
+  line.Add("prompt_tokens", prompt_tokens_).Add("output_tokens", sent_tokens_);
+  line.Add("seconds", SecondsSinceArrival());
+  if (*left_out > 0) {
+    line.Add("left_out", *left_out);
+  }
+  line.Write();
+}
+
+void GenerateReactor::Count(size_t tokens) {
+  if (tokens == 0) {
+    return;
+  }
+  const absl::Time now = absl::Now();
+  const auto count = static_cast<int64_t>(tokens);
+  if (last_tokens_ == absl::InfinitePast()) {
+    coordinator_.metrics().FirstTokens(SecondsSinceArrival(), count);
+  } else {
+    coordinator_.metrics().MoreTokens(std::max(0.0, absl::ToDoubleSeconds(now - last_tokens_)), count);
+  }
+  last_tokens_ = now;
+  sent_tokens_ += count;
+}
+
 void GenerateReactor::OnChunk(std::string text, std::vector<TokenId> tokens) {
+  Count(tokens.size());
   v1::GenerateResponse message;
   message.mutable_chunk()->set_text(std::move(text));
   EncodeTokens(tokens, *message.mutable_chunk()->mutable_token_ids());
@@ -162,6 +207,11 @@ void GenerateReactor::OnFinish(const Answer& answer) {
     Refuse(ErrorWithReason(absl::StatusCode::kResourceExhausted, reason::kSlowReader,
                            "the answer's end exceeds max_unsent_bytes, expected a faster reader"));
     return;
+  }
+  if (!counted_.exchange(true)) {
+    coordinator_.metrics().Answered(answer.seconds.queue, answer.verified_nodes, answer.accepted_nodes);
+    coordinator_.metrics().CallEnded(Method::kGenerate, absl::StatusCode::kOk, SecondsSinceArrival());
+    LogEnd(absl::StatusCode::kOk, "");
   }
   outbox_.Close(grpc::Status::OK);
 }

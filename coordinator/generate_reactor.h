@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -33,11 +34,17 @@ class GenerateReactor : public grpc::ServerWriteReactor<v1::GenerateResponse>, p
   void Begin();
   absl::Status Resolve();
   void Refuse(const absl::Status& status);
+  double SecondsSinceArrival() const;
+  void Count(size_t tokens);
+  void LogEnd(absl::StatusCode code, const std::string& reason);
 
   Coordinator& coordinator_;
   grpc::CallbackServerContext& context_;
   const v1::GenerateRequest& request_;  // gRPC keeps it until OnDone
   const absl::Time arrived_;
+  absl::Time last_tokens_ = absl::InfinitePast();
+  int64_t sent_tokens_ = 0;
+  std::atomic<bool> counted_{false};  // its end
   bool admitted_ = false;
   VerifierFacts model_;
   uint64_t seed_ = 0;

@@ -36,4 +36,12 @@ PathEnd Silent(const std::string& origin) {
   return {absl::UnavailableError(absl::StrCat("the ", origin, " is silent")), origin, kPeerSilent};
 }
 
+FallbackReason FallbackAfter(bool of_drafter, const PathEnd& end) {
+  const bool silent = end.reason == kPeerSilent;
+  if (of_drafter) {
+    return silent ? FallbackReason::kDrafterSilent : FallbackReason::kDrafterFault;
+  }
+  return silent ? FallbackReason::kVerifierSilent : FallbackReason::kVerifierFault;
+}
+
 }  // namespace arborist::coordinator

@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "coordinator/request_metrics.h"
 #include "coordinator/sequence_path.h"
 
 namespace arborist::coordinator {
@@ -21,5 +22,8 @@ inline constexpr char kPeerSilent[] = "PEER_SILENT";
 
 PathEnd NoVerifier(const std::string& why);
 PathEnd Silent(const std::string& origin);
+
+// What a request that goes on elsewhere after this counts as.
+FallbackReason FallbackAfter(bool of_drafter, const PathEnd& end);
 
 }  // namespace arborist::coordinator

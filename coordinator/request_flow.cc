@@ -95,7 +95,9 @@ void RequestFlow::Begin() {
   if (drafter_ == nullptr) {
     // With no drafter configured, AUTO has chosen plain decoding; otherwise the client gets less than it
     // asked for.
-    answer_.fallbacks += settings_.drafters_configured || state_.mode != Mode::kAuto ? 1 : 0;
+    if (settings_.drafters_configured || state_.mode != Mode::kAuto) {
+      FellBack(FallbackReason::kDrafterUnavailable);
+    }
     BeginDecode(*verifier_);
     return;
   }
@@ -130,7 +132,7 @@ void RequestFlow::HandleDraftingPays(int64_t epoch) {
   ++state_.epoch;
   drafter_ = router_.ChooseDrafter(*verifier_);
   if (drafter_ == nullptr) {
-    ++answer_.fallbacks;
+    FellBack(FallbackReason::kDrafterUnavailable);
     BeginDecode(*verifier_);
   } else {
     BeginDrafting();
@@ -196,8 +198,17 @@ absl::Status RequestFlow::TakeNew(TokenRun& run) const {
   return absl::OkStatus();
 }
 
-void RequestFlow::Relay(TokenRun run) {
+AnswerText::Result RequestFlow::TextOf(const TokenRun& run) {
+  const absl::Time begin = absl::Now();
   AnswerText::Result piece = text_.Append(run.tokens);
+  if (settings_.metrics != nullptr) {
+    settings_.metrics->Detokenized(std::max(0.0, absl::ToDoubleSeconds(absl::Now() - begin)));
+  }
+  return piece;
+}
+
+void RequestFlow::Relay(TokenRun run) {
+  AnswerText::Result piece = TextOf(run);
   run.tokens.resize(piece.taken);
   answer_.seconds.Add(run.seconds);
   if (!run.tokens.empty()) {
@@ -210,6 +221,9 @@ void RequestFlow::Relay(TokenRun run) {
     answer_.accepted_nodes += run.accepted;
     answer_.verified_nodes += run.verified_nodes;
     answer_.cut_nodes += run.cut_nodes;
+    if (settings_.metrics != nullptr) {
+      settings_.metrics->Run(run);
+    }
     const size_t kept = std::min(rounds, kMaxKeptRounds - answer_.accepted_lengths.size());
     answer_.accepted_lengths.insert(answer_.accepted_lengths.end(), kept, length);
   }
@@ -302,8 +316,15 @@ void RequestFlow::PathFault(const PathEnd& end) {
     return;
   }
   ++state_.epoch;
-  ++answer_.fallbacks;
+  FellBack(FallbackAfter(broken == Path::kDrafter, end));
   BeginDecode(*verifier_);
+}
+
+void RequestFlow::FellBack(FallbackReason reason) {
+  ++answer_.fallbacks;
+  if (settings_.metrics != nullptr) {
+    settings_.metrics->FellBack(reason);
+  }
 }
 
 void RequestFlow::GiveUp(const std::string& last_fault) {

@@ -9,6 +9,7 @@
 #include "absl/time/time.h"
 #include "common/tokenizer/tokenizer.h"
 #include "coordinator/answer_text.h"
+#include "coordinator/request_metrics.h"
 #include "coordinator/sequence_path.h"
 #include "coordinator/serial.h"
 
@@ -43,6 +44,7 @@ struct FlowSettings {
   int32_t vocabulary_size = 0;
   int32_t context_length = 0;
   bool drafters_configured = false;
+  RequestMetrics* metrics = nullptr;  // null: nothing is counted
 };
 
 // One request after its prompt is ids: picks a path, relays tokens as text, and when a path breaks goes on
@@ -84,6 +86,8 @@ class RequestFlow : public std::enable_shared_from_this<RequestFlow> {
   void HandleTick(absl::Time now);
   absl::Status TakeNew(TokenRun& run) const;
   void Relay(TokenRun run);
+  AnswerText::Result TextOf(const TokenRun& run);
+  void FellBack(FallbackReason reason);
   void PathFault(const PathEnd& end);
   void GiveUp(const std::string& last_fault);
   VerifierClient* OtherVerifier(const PathEnd& end);

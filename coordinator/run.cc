@@ -3,8 +3,12 @@
 #include <cstdio>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
+#include "common/metrics/exposer.h"
+#include "common/metrics/process_facts.h"
+#include "common/metrics/registry.h"
 #include "common/rpc/heartbeat.h"
 #include "common/rpc/protocol.h"
 #include "common/rpc/run_service.h"
@@ -33,17 +37,49 @@ std::unique_ptr<PeerRouter> MakeRouter(const Config& config) {
   return std::make_unique<PeerRouter>(settings, std::move(verifiers), std::move(drafters));
 }
 
-absl::StatusOr<std::unique_ptr<Coordinator>> MakeCoordinator(const Config& config) {
+const char* NameOf(Mode mode) {
+  switch (mode) {
+    case Mode::kAuto:
+      return "auto";
+    case Mode::kTree:
+      return "tree";
+    case Mode::kChain:
+      return "chain";
+    case Mode::kOff:
+      return "off";
+  }
+  return "";
+}
+
+absl::StatusOr<std::unique_ptr<Coordinator>> MakeCoordinator(const Config& config, MetricRegistry& registry) {
   ASSIGN_OR_RETURN(Tokenizer tokenizer, Tokenizer::Load(config.tokenizer));
   ASSIGN_OR_RETURN(GenerationDefaults defaults, ReadGenerationDefaults(config.tokenizer));
   defaults.mode = config.default_mode;
   defaults.tree_nodes = config.default_tree_nodes;
   defaults.max_tokens = config.default_max_tokens;
-  return std::make_unique<Coordinator>(config, std::move(tokenizer), std::move(defaults), MakeRouter(config));
+  return std::make_unique<Coordinator>(config, std::move(tokenizer), std::move(defaults), MakeRouter(config),
+                                       registry);
+}
+
+MetricRegistry::Labels ConfigLabels(const Config& config) {
+  return {{"verifiers", absl::StrCat(config.verifiers.size())},
+          {"drafters", absl::StrCat(config.drafters.size())},
+          {"default_mode", NameOf(config.default_mode)},
+          {"default_tree_nodes", absl::StrCat(config.default_tree_nodes)},
+          {"max_requests", absl::StrCat(config.max_requests)}};
 }
 
 absl::Status Serve(const Config& config, TerminationSignal& signal) {
-  ASSIGN_OR_RETURN(const std::unique_ptr<Coordinator> coordinator, MakeCoordinator(config));
+  // In this order, so that each outlives what uses it.
+  MetricRegistry registry;
+  StartupPhases startup(registry, {"tokenizer"});
+  AddBuildInfo(registry);
+  AddConfigInfo(registry, ConfigLabels(config));
+  ASSIGN_OR_RETURN(const std::unique_ptr<Coordinator> coordinator, MakeCoordinator(config, registry));
+  startup.End("tokenizer");
+  AddModelInfo(registry, config.model_name, coordinator->tokenizer().hash());
+  ASSIGN_OR_RETURN(const std::unique_ptr<MetricExposer> exposer,
+                   ServeMetrics("coordinator", config.metrics_listen, registry));
   CoordinatorServiceImpl service(*coordinator);
   grpc::Service* services[] = {&service};
   ASSIGN_OR_RETURN(const std::unique_ptr<RpcServer> server, RpcServer::Start(config.rpc.server, services));
@@ -53,6 +89,7 @@ absl::Status Serve(const Config& config, TerminationSignal& signal) {
     std::fprintf(stderr, "coordinator: %s\n", usable ? "a verifier is ready" : "no verifier is ready");
     server->SetServing(kCoordinatorServiceName, usable);
   });
+  startup.Ready();
   std::fprintf(stderr, "coordinator: signal %d, draining\n", signal.Wait());
   server->Drain();
   coordinator->router().Stop();

@@ -1,5 +1,7 @@
 #include "coordinator/service.h"
 
+#include <chrono>
+
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/rpc/protocol.h"
@@ -15,6 +17,23 @@ namespace {
 
 constexpr int kMaxDetokenizeIds = 1 << 20;
 constexpr size_t kMaxTextBytes = 16 << 20;
+
+// Ends a unary call and counts it, with its time since the construction.
+class CallEnd {
+ public:
+  CallEnd(RequestMetrics& metrics, Method method) : metrics_(metrics), method_(method) {}
+
+  void operator()(grpc::ServerUnaryReactor& reactor, const absl::Status& status) const {
+    metrics_.CallEnded(method_, status.code(),
+                       std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count());
+    reactor.Finish(ToGrpcStatus(status, kCoordinatorOrigin));
+  }
+
+ private:
+  RequestMetrics& metrics_;
+  const Method method_;
+  const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+};
 
 absl::Status TokenizeInto(const Tokenizer& tokenizer, const v1::TokenizeRequest& request,
                           v1::TokenizeResponse& response) {
@@ -104,9 +123,9 @@ grpc::ServerUnaryReactor* CoordinatorServiceImpl::Tokenize(grpc::CallbackServerC
                                                            const v1::TokenizeRequest* request,
                                                            v1::TokenizeResponse* response) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  coordinator_.worker().Post([this, reactor, request, response] {
-    reactor->Finish(
-        ToGrpcStatus(TokenizeInto(coordinator_.tokenizer(), *request, *response), kCoordinatorOrigin));
+  const CallEnd end(coordinator_.metrics(), Method::kTokenize);
+  coordinator_.worker().Post([this, end, reactor, request, response] {
+    end(*reactor, TokenizeInto(coordinator_.tokenizer(), *request, *response));
   });
   return reactor;
 }
@@ -115,9 +134,9 @@ grpc::ServerUnaryReactor* CoordinatorServiceImpl::Detokenize(grpc::CallbackServe
                                                              const v1::DetokenizeRequest* request,
                                                              v1::DetokenizeResponse* response) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  coordinator_.worker().Post([this, reactor, request, response] {
-    reactor->Finish(
-        ToGrpcStatus(DetokenizeInto(coordinator_.tokenizer(), *request, *response), kCoordinatorOrigin));
+  const CallEnd end(coordinator_.metrics(), Method::kDetokenize);
+  coordinator_.worker().Post([this, end, reactor, request, response] {
+    end(*reactor, DetokenizeInto(coordinator_.tokenizer(), *request, *response));
   });
   return reactor;
 }
@@ -126,7 +145,7 @@ grpc::ServerUnaryReactor* CoordinatorServiceImpl::GetModel(grpc::CallbackServerC
                                                            const v1::GetModelRequest*,
                                                            v1::GetModelResponse* response) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  reactor->Finish(ToGrpcStatus(DescribeModel(coordinator_, *response), kCoordinatorOrigin));
+  CallEnd(coordinator_.metrics(), Method::kGetModel)(*reactor, DescribeModel(coordinator_, *response));
   return reactor;
 }
 

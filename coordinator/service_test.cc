@@ -7,6 +7,7 @@
 
 #include <cstdlib>
 
+#include "common/metrics/testing/scrape.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/heartbeat.h"
 #include "common/rpc/server.h"
@@ -70,7 +71,7 @@ class CoordinatorServiceTest : public ::testing::Test {
     defaults.eos_ids = {TokenId{1}};
     coordinator_ = std::make_unique<Coordinator>(
         config, *Tokenizer::Load(TestModel()), defaults,
-        std::make_unique<PeerRouter>(settings, std::move(verifiers), std::move(drafters)));
+        std::make_unique<PeerRouter>(settings, std::move(verifiers), std::move(drafters)), metrics_);
     service_ = std::make_unique<CoordinatorServiceImpl>(*coordinator_);
     server_ = Listen("coordinator", *service_);
     ticker_ = std::make_unique<Heartbeat>(std::chrono::milliseconds(10), [this] { coordinator_->Tick(); });
@@ -142,6 +143,7 @@ class CoordinatorServiceTest : public ::testing::Test {
   FakeVerifierService verifier_, other_;
   FakeDrafterService drafter_;
   std::unique_ptr<RpcServer> verifier_server_, other_server_, drafter_server_;
+  MetricRegistry metrics_;
   std::unique_ptr<Coordinator> coordinator_;
   std::unique_ptr<CoordinatorServiceImpl> service_;
   std::unique_ptr<RpcServer> server_;
@@ -217,6 +219,8 @@ TEST_F(CoordinatorServiceTest, ARefusalOfTheVerifierKeepsItsReasonAndOrigin) {
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(ReasonOf(status), reason::kQueueFull);
   EXPECT_EQ(OriginOf(status), "verifier");
+  EXPECT_THAT(Scrape(metrics_),
+              HasSubstr("arborist_admission_rejected_total{reason=\"verifier_queue_full\"} 1\n"));
 }
 
 TEST_F(CoordinatorServiceTest, ACancelledCallStopsItsPathAtOnceAndFreesItsPlace) {
@@ -236,6 +240,8 @@ TEST_F(CoordinatorServiceTest, ACancelledCallStopsItsPathAtOnceAndFreesItsPlace)
   }
   WaitFor([&] { return verifier_.cancelled == 1; });
   WaitFor([&] { return coordinator_->admission().running() == 0; });
+  EXPECT_THAT(Scrape(metrics_), HasSubstr("arborist_admission_rejected_total{reason=\"queue_full\"} 1\n"));
+  EXPECT_THAT(Scrape(metrics_), HasSubstr("arborist_cancelled_requests_total{cause=\"client_gone\"} 1\n"));
   ExpectRight(Generate(Request(v1::SPECULATION_MODE_OFF)), 30);
 }
 
@@ -247,6 +253,7 @@ TEST_F(CoordinatorServiceTest, TheRequestsOwnTimeoutEndsIt) {
   const Result result = Generate(request);
   EXPECT_EQ(result.status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
   EXPECT_EQ(OriginOf(FromGrpcStatus(result.status)), "coordinator");
+  EXPECT_THAT(Scrape(metrics_), HasSubstr("arborist_cancelled_requests_total{cause=\"deadline\"} 1\n"));
   WaitFor([&] { return drafter_.cancelled == 1; });
 }
 
@@ -294,6 +301,32 @@ TEST_F(CoordinatorServiceTest, TextGoesToIdsAndBack) {
   const grpc::Status status = stub_->Detokenize(&bad, reverse, &response);
   EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
   EXPECT_THAT(status.error_message(), HasSubstr("=99999, expected an id of the vocabulary"));
+}
+
+TEST_F(CoordinatorServiceTest, CallsOfEveryMethodAreCountedByTheirEnd) {
+  StartAll();
+  std::string text = Scrape(metrics_);
+  for (const char* line : {"arborist_requests_total{code=\"OK\"} 0\n", "arborist_requests_in_flight 0\n",
+                           "arborist_verifier_connected 1\n", "arborist_drafter_connected 1\n"}) {
+    EXPECT_THAT(text, HasSubstr(line));
+  }
+  ExpectRight(Generate(Request(v1::SPECULATION_MODE_TREE)), 30);
+  v1::GenerateRequest bad = Request(v1::SPECULATION_MODE_TREE);
+  bad.set_max_tokens(0);
+  EXPECT_EQ(Generate(bad).status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  grpc::ClientContext context;
+  v1::GetModelResponse model;
+  EXPECT_TRUE(stub_->GetModel(&context, {}, &model).ok());
+  text = Scrape(metrics_);
+  for (const char* line :
+       {"arborist_requests_total{code=\"OK\"} 1\n", "arborist_requests_total{code=\"INVALID_ARGUMENT\"} 1\n",
+        "arborist_request_duration_seconds_count{code=\"OK\",method=\"Generate\"} 1\n",
+        "arborist_request_duration_seconds_count{code=\"OK\",method=\"GetModel\"} 1\n",
+        "arborist_request_duration_seconds_count{code=\"OK\",method=\"Tokenize\"} 0\n",
+        "arborist_time_to_first_token_seconds_count 1\n", "arborist_prompt_tokens_total 2\n",
+        "arborist_generated_tokens_total 30\n", "arborist_request_queue_duration_seconds_count 1\n"}) {
+    EXPECT_THAT(text, HasSubstr(line));
+  }
 }
 
 TEST_F(CoordinatorServiceTest, TheModelIsDescribed) {

@@ -1,0 +1,85 @@
+#pragma once
+
+#include <array>
+#include <map>
+#include <string>
+
+#include "absl/status/status.h"
+#include "common/metrics/by_code.h"
+#include "common/metrics/registry.h"
+#include "coordinator/sequence_path.h"
+
+namespace arborist::coordinator {
+
+// Why a request goes on at another path than it was on or wished for.
+enum class FallbackReason : uint8_t {
+  kDrafterUnavailable,
+  kDrafterSilent,
+  kDrafterFault,
+  kVerifierSilent,
+  kVerifierFault
+};
+
+enum class Method : uint8_t { kGenerate, kTokenize, kDetokenize, kGetModel };
+
+// What the world hears of requests; names and meanings stand in common/metrics/README.md. Any thread, and
+// nothing here waits.
+class RequestMetrics {
+ public:
+  // The registry outlives the metrics.
+  explicit RequestMetrics(MetricRegistry& registry);
+
+  // A call of any method ended.
+  void CallEnded(Method method, absl::StatusCode code, double seconds);
+  // A Generate that ran ended so. `reason` and `origin` as the client gets them; its deadline may be what
+  // cancelled it.
+  void GenerateFailed(const absl::Status& status, const std::string& reason, const std::string& origin,
+                      bool deadline_passed);
+  // Its prompt is known.
+  void PromptRead(int64_t tokens) { prompt_tokens_.Increment(static_cast<double>(tokens)); }
+  // Tokens leave for the client: the first ones so long after the request came, later ones after those
+  // before.
+  void FirstTokens(double seconds, int64_t tokens);
+  void MoreTokens(double seconds, int64_t tokens);
+  // It reached its end.
+  void Answered(double queue_seconds, int64_t verified_nodes, int64_t accepted_nodes);
+
+  // New tokens of a path. Only a round that verified a tree is counted.
+  void Run(const TokenRun& run);
+  void FellBack(FallbackReason reason) { fallbacks_[static_cast<size_t>(reason)]->Increment(); }
+  void Detokenized(double seconds) { detokenize_.Observe(seconds); }
+
+  // Looked at when a scrape comes.
+  void SetRunning(int requests) { in_flight_.Set(requests); }
+  void SetPeers(bool verifier, bool drafter);
+
+ private:
+  static constexpr size_t kFallbackReasons = 5;
+  static constexpr int kDepths = 16;
+
+  CountersByCode requests_;
+  std::array<std::map<std::string, HistogramTally*>, 4> durations_;  // [method][code]
+  HistogramTally& first_token_;
+  HistogramTally& inter_token_;
+  HistogramTally& chunk_interval_;
+  HistogramTally& queue_;
+  prometheus::Counter& prompt_tokens_;
+  prometheus::Counter& generated_tokens_;
+  prometheus::Gauge& in_flight_;
+  std::map<std::string, prometheus::Counter*> rejected_;   // by reason
+  std::map<std::string, prometheus::Counter*> cancelled_;  // by cause
+  prometheus::Counter& rounds_;
+  prometheus::Counter& draft_nodes_;
+  prometheus::Counter& accepted_;
+  prometheus::Counter& emitted_;
+  HistogramTally& accepted_length_;
+  std::array<prometheus::Counter*, kDepths + 1> accepted_by_depth_;  // the last: deeper
+  HistogramTally& tree_nodes_;
+  HistogramTally& acceptance_ratio_;
+  std::array<prometheus::Counter*, kFallbackReasons> fallbacks_;
+  HistogramTally& detokenize_;
+  prometheus::Gauge& verifier_connected_;
+  prometheus::Gauge& drafter_connected_;
+};
+
+}  // namespace arborist::coordinator
