@@ -9,6 +9,7 @@ packages=(
   libpcre2-dev libutf8proc-dev libssl-dev                  # tokenizer patterns and normal forms; checkpoint hashes
   prometheus-cpp-dev                                       # metrics
   libgtest-dev libgmock-dev libbenchmark-dev               # tests and benchmarks
+  prometheus                                               # tests: promtool
 )
 [ "${1:-}" = "--with-developer-tools" ] && packages+=(clang-format-14 git)
 
