@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "kernels/tree_attention_mla/tree_attention_mla.h"
+#include "verifier/admission_order.h"
 #include "verifier/verifier_impl.h"
 
 namespace arborist::verifier {
@@ -9,6 +11,11 @@ namespace {
 
 // Later sequences that fit may pass one that waits for pages this often; then it comes first.
 constexpr int kMaxPassedBy = 8;
+
+// Whether there are pages for it if another sample has all that can be shared; texts are compared only then.
+bool MayFit(const Sequence& sequence, const PagePool& pool) {
+  return sequence.worst_pages - KvCache::WholePages(sequence.root_position()) <= pool.free_pages();
+}
 
 }  // namespace
 
@@ -28,17 +35,25 @@ void VerifierImpl::AdmitHeirs() {
 }
 
 void VerifierImpl::AdmitQueue() {
-  auto admitted = std::count_if(table_.all().begin(), table_.all().end(), [](const auto& entry) {
-    return entry.second->phase == Phase::kPrefill || entry.second->phase == Phase::kReady;
-  });
-  Sequence* head = nullptr;  // the first that does not fit
+  queue_.clear();
+  int admitted = 0;
   for (const auto& [handle, sequence] : table_.all()) {
-    if (sequence->phase != Phase::kNew && sequence->phase != Phase::kQueued) {
-      continue;
+    if (sequence->phase == Phase::kNew || sequence->phase == Phase::kQueued) {
+      queue_.push_back(sequence.get());
+    } else {
+      ++admitted;
     }
-    if (admitted < options_.max_sequences && (head == nullptr || head->passed_by < kMaxPassedBy)) {
-      sequence->pages = cache_.pool().NewSequence();
-      if (Admit(*sequence, 0)) {
+  }
+  std::sort(queue_.begin(), queue_.end(),
+            [](const Sequence* a, const Sequence* b) { return AdmittedBefore(*a, *b); });
+  Sequence* head = nullptr;  // the first that does not fit
+  for (Sequence* sequence : queue_) {
+    bool waits_for_sample = false;
+    if (admitted < options_.max_sequences && (head == nullptr || head->passed_by < kMaxPassedBy) &&
+        MayFit(*sequence, cache_.pool())) {
+      const SharedPrefix shared = table_.FindSharedPrefix(*sequence);
+      waits_for_sample = shared.grows;
+      if (!shared.grows && AdmitFromQueue(*sequence, shared)) {
         ++admitted;
         if (head != nullptr) {
           ++head->passed_by;
@@ -46,14 +61,26 @@ void VerifierImpl::AdmitQueue() {
         continue;
       }
     }
-    if (head == nullptr) {
-      head = sequence.get();
+    if (head == nullptr && !waits_for_sample) {
+      head = sequence;
     }
     if (sequence->phase == Phase::kNew) {
       sequence->phase = Phase::kQueued;
-      announced_.push_back(sequence.get());
+      announced_.push_back(sequence);
     }
   }
+}
+
+bool VerifierImpl::AdmitFromQueue(Sequence& sequence, const SharedPrefix& shared) {
+  sequence.pages = cache_.pool().NewSequence();
+  if (shared.pages > 0) {
+    sequence.pages.Share(shared.from->pages, shared.pages);
+  }
+  if (!Admit(sequence, static_cast<int32_t>(shared.pages * kernels::kPageRows))) {
+    sequence.pages.Release();
+    return false;
+  }
+  return true;
 }
 
 bool VerifierImpl::Admit(Sequence& sequence, int32_t kept) {

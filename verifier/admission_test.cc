@@ -133,6 +133,35 @@ TEST(AdmissionTest, ASmallSequencePassesALargeOneThatWaitsForPagesButNotForEver)
   ExpectAllPagesFree(verifier);
 }
 
+TEST(AdmissionTest, ALargerPriorityIsAdmittedFirst) {
+  TestVerifierOptions options;
+  options.verifier.max_sequences = 1;
+  TestVerifier verifier(std::move(options));
+  RecordingSink holder_sink;
+  const auto holder = verifier->Open(Request("holder"), &holder_sink);
+  holder_sink.WaitReady();
+  const std::vector<int> priority = {0, -50, 100, 0, 50};
+  std::vector<RecordingSink> sinks(priority.size());
+  std::vector<SequenceHandle> handles;
+  for (size_t i = 0; i < priority.size(); ++i) {
+    OpenArgs args = Request("r" + std::to_string(i));
+    args.priority = priority[i];
+    handles.push_back(*verifier->Open(args, &sinks[i]));
+    sinks[i].WaitProgress(ProgressState::kQueued);
+  }
+  verifier->Finish(*holder);
+  const std::vector<size_t> order = {2, 4, 0, 3, 1};
+  for (size_t i = 0; i < order.size(); ++i) {
+    sinks[order[i]].WaitReady();
+    for (size_t later = i + 1; later < order.size(); ++later) {
+      EXPECT_EQ(sinks[order[later]].progress().size(), 1u) << "still queued";
+    }
+    verifier->Finish(handles[order[i]]);
+  }
+  EXPECT_TRUE(sinks[1].WaitClosed().ok());
+  ExpectAllPagesFree(verifier);
+}
+
 TEST(AdmissionTest, AFullQueueIsResourceExhausted) {
   TestVerifierOptions options;
   options.verifier.max_sequences = 1;

@@ -34,12 +34,26 @@ absl::Status KvCache::Compact(const kernels::KernelSet& kernels, View1<const int
 
 int64_t KvCache::PagesFor(int64_t rows) { return CeilDiv(rows, kernels::kPageRows); }
 
+int64_t KvCache::WholePages(int64_t rows) { return rows / kernels::kPageRows; }
+
+void KvCache::CheckWritable(const SequencePages& pages, int64_t first, int64_t rows) {
+  for (int64_t page = WholePages(first); page < PagesFor(first + rows); ++page) {
+    Check(pages.OwnsAlone(page), "no row is written that another sequence reads");
+  }
+}
+
+int32_t CommonTokens(std::span<const TokenId> a, std::span<const TokenId> b) {
+  return static_cast<int32_t>(std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin());
+}
+
 int32_t KeepCommonPrefix(std::span<const TokenId> tokens, KvInheritance& from) {
   Check(!tokens.empty(), "a sequence has a root");
-  const auto mismatch =
-      std::mismatch(tokens.begin(), tokens.end(), from.tokens.begin(), from.tokens.end()).first;
-  const auto common = static_cast<int32_t>(mismatch - tokens.begin());
-  const int32_t kept = std::min({common, from.computed, static_cast<int32_t>(tokens.size()) - 1});
+  int32_t kept =
+      std::min({CommonTokens(tokens, from.tokens), from.computed, static_cast<int32_t>(tokens.size()) - 1});
+  const int64_t whole = KvCache::WholePages(kept);
+  if (whole < KvCache::PagesFor(kept) && !from.pages.OwnsAlone(whole)) {
+    kept = static_cast<int32_t>(whole * kernels::kPageRows);
+  }
   Check(from.pages.Resize(std::min(from.pages.count(), KvCache::PagesFor(kept))), "shrinking takes no page");
   return kept;
 }

@@ -33,6 +33,11 @@ class KvCache {
                        StreamView stream);
 
   static int64_t PagesFor(int64_t rows);
+  // Whole pages among so many rows.
+  static int64_t WholePages(int64_t rows);
+  // Check()s that no other sequence reads the pages of rows [first, first + rows), which are about to be
+  // written.
+  static void CheckWritable(const SequencePages& pages, int64_t first, int64_t rows);
 
  private:
   KvPlanes planes_;
@@ -48,8 +53,12 @@ struct KvInheritance {
   int32_t computed = 0;
 };
 
+// Length of the longest common prefix.
+int32_t CommonTokens(std::span<const TokenId> a, std::span<const TokenId> b);
+
 // Shrinks `from` to the pages of the longest common prefix with `tokens` and returns how many of its rows can
-// be kept: at most tokens.size() - 1, since the last token is the next root and has no K/V yet.
+// be kept: at most tokens.size() - 1, since the last token is the next root and has no K/V yet; and whole
+// pages only where the page of the next row is one that another sequence reads.
 int32_t KeepCommonPrefix(std::span<const TokenId> tokens, KvInheritance& from);
 
 }  // namespace arborist::verifier

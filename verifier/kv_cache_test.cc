@@ -134,5 +134,35 @@ TEST_F(KeepCommonPrefixTest, APageIsKeptWholeWhenItsFirstRowIs) {
   EXPECT_EQ(from.pages.count(), 2);
 }
 
+TEST_F(KeepCommonPrefixTest, APageThatAnotherReadsIsKeptOnlyWhole) {
+  const std::vector<TokenId> tokens(200, TokenId{7});
+  KvInheritance from = Inheritance(tokens, 200, 4);
+  SequencePages other = cache_.pool().NewSequence();
+  other.Share(from.pages, 2);
+  EXPECT_EQ(KeepCommonPrefix(std::vector<TokenId>(151, TokenId{7}), from), 150);
+  EXPECT_EQ(KeepCommonPrefix(std::vector<TokenId>(129, TokenId{7}), from), 128);
+  EXPECT_EQ(from.pages.count(), 2);
+  EXPECT_EQ(KeepCommonPrefix(std::vector<TokenId>(128, TokenId{7}), from), 64);
+  EXPECT_EQ(from.pages.count(), 1);
+  EXPECT_EQ(KeepCommonPrefix(std::vector<TokenId>(64, TokenId{7}), from), 0);
+  EXPECT_EQ(cache_.pool().free_pages(), 6);
+}
+
+class CheckWritableDeathTest : public KvCacheTest {};
+
+TEST_F(CheckWritableDeathTest, ARowInAPageThatAnotherReadsIsNotWritten) {
+  SequencePages own = cache_.pool().NewSequence();
+  ASSERT_TRUE(own.Resize(3));
+  SequencePages other = cache_.pool().NewSequence();
+  other.Share(own, 1);
+  ASSERT_TRUE(other.Resize(2));
+  KvCache::CheckWritable(own, 64, 128);
+  KvCache::CheckWritable(other, 64, 64);
+  KvCache::CheckWritable(own, 0, 0);
+  EXPECT_DEATH(KvCache::CheckWritable(own, 63, 1), "no row is written");
+  EXPECT_DEATH(KvCache::CheckWritable(other, 60, 10), "no row is written");
+  EXPECT_DEATH(KvCache::CheckWritable(other, 64, 65), "a page of this sequence");
+}
+
 }  // namespace
 }  // namespace arborist::verifier

@@ -11,7 +11,8 @@ namespace arborist::verifier {
 class PagePool;
 
 // The pages of one sequence: its logical row i lies in physical page table()[i / 64]. The pages go back to
-// the pool in the destructor, so they return however a sequence ends. The pool outlives it.
+// the pool in the destructor, so they return however a sequence ends; one that others read too when the last
+// of them goes. The pool outlives it.
 class SequencePages {
  public:
   SequencePages() = default;
@@ -35,6 +36,12 @@ class SequencePages {
   [[nodiscard]] bool Resize(int64_t pages);
   void Release();
 
+  // Reads the first pages of another list of the same pool, whose rows are all written, as its own first
+  // ones. This list is empty. Takes no page from the pool.
+  void Share(const SequencePages& from, int64_t pages);
+  // Whether no other list reads it, so that its rows may be written.
+  bool OwnsAlone(int64_t page) const;
+
  private:
   friend class PagePool;
   explicit SequencePages(PagePool* pool) : pool_(pool) {}
@@ -43,8 +50,8 @@ class SequencePages {
   std::vector<int32_t> table_;
 };
 
-// The free pages of the cache. A sequence takes its worst case when it is admitted, so a running one never
-// waits for a page. One thread at a time, except free_pages().
+// The pages of the cache, and how many lists read each. A sequence takes its worst case when it is admitted,
+// so a running one never waits for a page. One thread at a time, except free_pages().
 class PagePool {
  public:
   explicit PagePool(int64_t pages);
@@ -57,11 +64,12 @@ class PagePool {
  private:
   friend class SequencePages;
   int32_t Take();
+  void TakeAgain(int32_t page);
   void Give(int32_t page);
 
   int64_t total_;
   std::vector<int32_t> free_;  // last in, first out: a page just read is likely still near
-  std::vector<bool> taken_;
+  std::vector<int32_t> readers_;
   std::atomic<int64_t> free_count_;
 };
 

@@ -30,6 +30,7 @@ absl::StatusOr<Sequence*> SequenceTable::Insert(std::unique_ptr<Sequence> sequen
     older->End(absl::AbortedError(
         absl::StrCat("epoch=", older->args.epoch, " was taken over by epoch ", sequence->args.epoch)));
     older->successor = sequence->handle;
+    sequence->opened = older->opened;
   }
   by_key_[key] = sequence->handle;
   Sequence* inserted = sequence.get();
@@ -40,6 +41,29 @@ absl::StatusOr<Sequence*> SequenceTable::Insert(std::unique_ptr<Sequence> sequen
 Sequence* SequenceTable::Find(SequenceHandle handle) {
   const auto found = by_handle_.find(handle);
   return found == by_handle_.end() ? nullptr : found->second.get();
+}
+
+SharedPrefix SequenceTable::FindSharedPrefix(const Sequence& sequence) const {
+  const std::string& request = sequence.args.key.request_id;
+  const int64_t most = KvCache::WholePages(sequence.root_position());
+  SharedPrefix best;
+  int64_t later = 0;
+  for (auto key = by_key_.lower_bound({request, 0});
+       key != by_key_.end() && key->first.first == request && best.pages < most; ++key) {
+    const Sequence& other = *by_handle_.at(key->second);
+    const bool prefills = other.phase == Phase::kPrefill;
+    if (&other == &sequence || (!prefills && other.phase != Phase::kReady)) {
+      continue;
+    }
+    const int32_t common = std::min(CommonTokens(sequence.tokens, other.tokens), sequence.root_position());
+    const int64_t now = KvCache::WholePages(std::min(common, other.computed));
+    if (now > best.pages) {
+      best = {.from = &other, .pages = now};
+    }
+    later = std::max(later, prefills ? KvCache::WholePages(std::min(common, other.root_position())) : now);
+  }
+  best.grows = later > best.pages;
+  return best;
 }
 
 std::unique_ptr<Sequence> SequenceTable::Remove(SequenceHandle handle) {

@@ -44,8 +44,9 @@ struct Sequence {
   int64_t worst_pages = 0;
 
   Phase phase = Phase::kNew;
-  int passed_by = 0;    // times a later one was admitted first
-  uint64_t ticket = 0;  // order among those that wait for a step
+  std::chrono::steady_clock::time_point opened;  // since when it waits; that of the first epoch
+  int passed_by = 0;                             // times a later one was admitted first
+  uint64_t ticket = 0;                           // order among those that wait for a step
   Round round;
   bool finish_requested = false;
   std::optional<absl::Status> end;  // why it closes at the next boundary; the first reason stays
@@ -71,6 +72,13 @@ struct Sequence {
   }
 };
 
+// What another sample of the same request has of a sequence's text.
+struct SharedPrefix {
+  const Sequence* from = nullptr;  // null: nothing
+  int64_t pages = 0;               // whole ones whose K/V is there
+  bool grows = false;              // there are more when some sample's prefill has ended
+};
+
 // All open sequences, by handle (ascending: in order of their Open) and by key. Not thread-safe.
 class SequenceTable {
  public:
@@ -83,6 +91,8 @@ class SequenceTable {
   bool IsOpen(const SequenceKey& key) const { return by_key_.contains({key.request_id, key.sample_index}); }
   // Takes the sequence out; its pages, or those it was to inherit, go to its successor if there is one.
   std::unique_ptr<Sequence> Remove(SequenceHandle handle);
+  // Of an admitted one with the longest common text.
+  SharedPrefix FindSharedPrefix(const Sequence& sequence) const;
 
   const std::map<SequenceHandle, std::unique_ptr<Sequence>>& all() const { return by_handle_; }
 

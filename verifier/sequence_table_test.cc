@@ -79,5 +79,66 @@ TEST(SequenceTableTest, AFullQueueRefusesButNotATakeover) {
   EXPECT_TRUE(table.Insert(MakeSequence("a", 2)).ok());
 }
 
+TEST(SequenceTableTest, AHeirKeepsThePlaceInTheQueue) {
+  SequenceTable table(4);
+  auto first = MakeSequence("a", 1);
+  first->opened = std::chrono::steady_clock::time_point(std::chrono::seconds(5));
+  const auto opened = first->opened;
+  ASSERT_TRUE(table.Insert(std::move(first)).ok());
+  EXPECT_EQ((*table.Insert(MakeSequence("a", 2)))->opened, opened);
+}
+
+class SharedPrefixTest : public testing::Test {
+ protected:
+  Sequence* Add(const std::string& request, uint32_t sample, int tokens, Phase phase, int computed) {
+    auto sequence = MakeSequence(request, 1, sample);
+    sequence->tokens.assign(static_cast<size_t>(tokens), TokenId{1});
+    sequence->phase = phase;
+    sequence->computed = computed;
+    return *table_.Insert(std::move(sequence));
+  }
+
+  SequenceTable table_{16};
+};
+
+TEST_F(SharedPrefixTest, ThereIsNoneOfASequenceThatWaitsOrOfAnotherRequest) {
+  const Sequence* sequence = Add("b", 1, 200, Phase::kNew, 0);
+  Add("b", 0, 200, Phase::kQueued, 0);
+  Add("a", 0, 200, Phase::kReady, 199);
+  Add("b ", 0, 200, Phase::kReady, 199);
+  const SharedPrefix shared = table_.FindSharedPrefix(*sequence);
+  EXPECT_EQ(shared.from, nullptr);
+  EXPECT_EQ(shared.pages, 0);
+  EXPECT_FALSE(shared.grows);
+}
+
+TEST_F(SharedPrefixTest, ItGrowsWhileASampleThatHasMoreIsPrefilled) {
+  const Sequence* sequence = Add("b", 7, 200, Phase::kNew, 0);
+  Sequence* other = Add("b", 3, 200, Phase::kPrefill, 0);
+  EXPECT_TRUE(table_.FindSharedPrefix(*sequence).grows);
+  other->computed = 191;
+  SharedPrefix shared = table_.FindSharedPrefix(*sequence);
+  EXPECT_EQ(shared.pages, 2);
+  EXPECT_TRUE(shared.grows);
+  other->computed = 192;  // what is left of its prompt is no whole page
+  shared = table_.FindSharedPrefix(*sequence);
+  EXPECT_EQ(shared.from, other);
+  EXPECT_EQ(shared.pages, 3);
+  EXPECT_FALSE(shared.grows);
+}
+
+TEST_F(SharedPrefixTest, ItIsTheLongestAndEndsBeforeARoot) {
+  const Sequence* sequence = Add("b", 7, 193, Phase::kNew, 0);
+  const Sequence* shorter = Add("b", 0, 150, Phase::kReady, 149);
+  EXPECT_EQ(table_.FindSharedPrefix(*sequence).from, shorter);
+  EXPECT_EQ(table_.FindSharedPrefix(*sequence).pages, 2);
+  Sequence* longer = Add("b", 1, 300, Phase::kReady, 299);
+  EXPECT_EQ(table_.FindSharedPrefix(*sequence).from, longer);
+  EXPECT_EQ(table_.FindSharedPrefix(*sequence).pages, 3);
+  longer->tokens[191] = TokenId{2};
+  EXPECT_EQ(table_.FindSharedPrefix(*sequence).pages, 2);
+  EXPECT_EQ(table_.FindSharedPrefix(*Add("b", 8, 128, Phase::kNew, 0)).pages, 1);
+}
+
 }  // namespace
 }  // namespace arborist::verifier

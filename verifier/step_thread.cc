@@ -70,7 +70,7 @@ VerifierImpl::VerifierImpl(const VerifierOptions& options, std::unique_ptr<Model
       table_(options.max_queue),
       deliverers_(options.deliverers) {
   const auto sequences = static_cast<size_t>(options.max_sequences);
-  for (auto* list : {&announced_, &with_features_, &waiting_trees_, &waiting_prompts_}) {
+  for (auto* list : {&announced_, &queue_, &with_features_, &waiting_trees_, &waiting_prompts_}) {
     list->reserve(sequences + static_cast<size_t>(options.max_queue));
   }
   tree_rows_.reserve(sequences);
@@ -241,6 +241,7 @@ void VerifierImpl::RunStep() {
   step_chunks_.clear();
   for (const TreeInStep& tree : trees_) {
     const Sequence& sequence = *tree.sequence;
+    KvCache::CheckWritable(sequence.pages, sequence.root_position(), sequence.round.tree.nodes());
     step_trees_.push_back({.page_table = sequence.pages.table(),
                            .root_position = sequence.root_position(),
                            .token = sequence.round.tree.token,
@@ -249,6 +250,7 @@ void VerifierImpl::RunStep() {
   }
   for (const ChunkInStep& chunk : chunks_) {
     const Sequence& sequence = *chunk.sequence;
+    KvCache::CheckWritable(sequence.pages, sequence.computed, chunk.rows);
     step_chunks_.push_back({.page_table = sequence.pages.table(),
                             .first_position = sequence.computed,
                             .tokens = std::span(sequence.tokens).subspan(sequence.computed, chunk.rows)});

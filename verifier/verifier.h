@@ -29,6 +29,7 @@ struct OpenArgs {
   kernels::SamplingParams sampling;
   std::vector<TokenId> stop_ids;  // end the sequence and are part of the output; empty with ignore_eos
   int max_tokens = 0;             // of the whole output, output_so_far included; > 0
+  int priority = 0;               // larger is admitted earlier: a point is worth a second of waiting
   int tree_nodes = 0;             // largest drafted budget the owner will send; reserved at admission
   bool automatic = false;         // the owner follows next_budget, which is tree_nodes otherwise
   int feature_window = 0;         // newest rows wanted on attach; 0 = all
@@ -93,7 +94,8 @@ class Verifier {
 
   // Checks and admits (worst case reserved: prompt + max_tokens + tree) or queues; a full queue is
   // RESOURCE_EXHAUSTED, a request that can never fit INVALID_ARGUMENT, a lower epoch FAILED_PRECONDITION.
-  // Prefills all tokens but the last.
+  // Prefills all tokens but the last. Samples of one request share the whole pages of their common text: they
+  // wait until the one that computes it is done, and each computes what is left.
   virtual absl::StatusOr<SequenceHandle> Open(OpenArgs args, SequenceSink* sink) = 0;
 
   // One Tree or Decode may be outstanding; a second is FAILED_PRECONDITION. A malformed tree is

@@ -86,6 +86,7 @@ absl::StatusOr<SequenceHandle> VerifierImpl::Open(OpenArgs args, SequenceSink* s
 
   const std::lock_guard lock(mutex_);
   RETURN_IF_ERROR(device_status_);
+  sequence->opened = Clock::now();
   ASSIGN_OR_RETURN(Sequence * inserted, table_.Insert(std::move(sequence)));
   Wake();
   return inserted->handle;

@@ -94,6 +94,7 @@ class VerifierImpl final : public Verifier {
   void RemoveEnded();
   void AdmitHeirs();
   void AdmitQueue();
+  bool AdmitFromQueue(Sequence& sequence, const SharedPrefix& shared);
   bool Admit(Sequence& sequence, int32_t kept);
   void BecomeReadyIfComputed(Sequence& sequence);
   void Plan();
@@ -157,6 +158,7 @@ class VerifierImpl final : public Verifier {
   // The step thread's lists; they keep their memory.
   std::vector<std::unique_ptr<Sequence>> closed_;
   std::vector<Sequence*> announced_;  // newly queued or admitted
+  std::vector<Sequence*> queue_;
   std::vector<Sequence*> with_features_;
   std::vector<Sequence*> waiting_trees_;
   std::vector<Sequence*> waiting_prompts_;

@@ -204,9 +204,6 @@ absl::StatusOr<OpenArgs> DecodeOpen(const v1::Open& open, const VerifierInfo& in
                         absl::StrCat("a value in [0, ", info.max_tree_nodes, "]")));
   RETURN_IF_ERROR(Range("sequence.priority", sequence.priority(),
                         sequence.priority() >= -100 && sequence.priority() <= 100, "a value in [-100, 100]"));
-  if (sequence.priority() != 0) {
-    return UnsupportedField("sequence.priority");
-  }
   RETURN_IF_ERROR(Range("feature_window", open.feature_window(),
                         open.feature_window() >= 0 && open.feature_window() <= info.context_length,
                         absl::StrCat("a value in [0, ", info.context_length, "]")));
@@ -223,6 +220,7 @@ absl::StatusOr<OpenArgs> DecodeOpen(const v1::Open& open, const VerifierInfo& in
                    .sample_index = sequence.sample_index()};
   args.stop_ids = DecodeTokens(sampling.stop_ids());
   args.max_tokens = sampling.max_tokens();
+  args.priority = sequence.priority();
   args.tree_nodes = sequence.tree_nodes();
   args.automatic =
       sequence.mode() == v1::SPECULATION_MODE_AUTO || sequence.mode() == v1::SPECULATION_MODE_UNSPECIFIED;

@@ -119,9 +119,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadOpen{"priority=101", kBad, "BAD_REQUEST", [](auto& o) { Seq(o).set_priority(101); }}));
 
 INSTANTIATE_TEST_SUITE_P(LaterFields, BadOpenTest,
-                         ::testing::Values(BadOpen{"priority is not supported", kLater, "UNSUPPORTED_FIELD",
-                                                   [](auto& o) { Seq(o).set_priority(1); }},
-                                           BadOpen{"repetition_penalty is not", kLater, "UNSUPPORTED_FIELD",
+                         ::testing::Values(BadOpen{"repetition_penalty is not", kLater, "UNSUPPORTED_FIELD",
                                                    [](auto& o) { Sam(o).set_repetition_penalty(1.1f); }},
                                            BadOpen{"presence_penalty is not", kLater, "UNSUPPORTED_FIELD",
                                                    [](auto& o) { Sam(o).set_presence_penalty(1); }},
@@ -139,6 +137,17 @@ INSTANTIATE_TEST_SUITE_P(LaterFields, BadOpenTest,
                                                    [](auto& o) { Sam(o).set_top_log_probs(1); }},
                                            BadOpen{"prompt_log_probs is not", kLater, "UNSUPPORTED_FIELD",
                                                    [](auto& o) { Sam(o).set_prompt_log_probs(true); }}));
+
+TEST(DecodeOpenTest, ReadsSampleIndexAndPriority) {
+  v1::Open open = GoodOpen();
+  Seq(open).set_sample_index(3);
+  Seq(open).set_priority(-7);
+  const auto args = DecodeOpen(open, kInfo);
+  ASSERT_TRUE(args.ok()) << args.status();
+  EXPECT_EQ(args->key.sample_index, 3u);
+  EXPECT_EQ(args->sampling.sample_index, 3u);
+  EXPECT_EQ(args->priority, -7);
+}
 
 Committed Decoded(int32_t position, bool last) {
   Committed committed;
