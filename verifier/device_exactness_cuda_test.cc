@@ -89,6 +89,10 @@ TEST_P(DeviceExactnessTest, EveryNodeIsARootOnlyStepAfterItsAncestorsAndARowOfAn
   CheckEveryNode(*model, past_splits ? Small(2300, 300) : Small(300, 130), *device_, DType::kBF16);
 }
 
+TEST_P(DeviceExactnessTest, SamplesOfOneRequestSayWhatEachSaysAlone) {
+  CheckSamples(MakeSubject({.temperature = 1, .seed = 31}, DType::kBF16), Small(24, 6));
+}
+
 TEST_P(DeviceExactnessTest, LargeStepsGiveEverySequenceTheTextItHasAlone) {
   CheckLargeSteps(MakeSubject({.temperature = 1, .seed = 21}, DType::kBF16), Small(20, 4));
 }

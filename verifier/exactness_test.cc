@@ -20,6 +20,8 @@ TEST_P(ExactnessTest, TextIsThatOfPlainDecodingWithAnyTreeAndAnyCompany) {
 
 TEST_P(ExactnessTest, KvBytesOfEveryLayerDoNotDependOnHowTheyCameToBe) { CheckKvBytes(Fake(GetParam())); }
 
+TEST_P(ExactnessTest, SamplesOfOneRequestSayWhatEachSaysAlone) { CheckSamples(Fake(GetParam()), 60); }
+
 TEST_P(ExactnessTest, LargeStepsGiveEverySequenceTheTextItHasAlone) { CheckLargeSteps(Fake(GetParam()), 12); }
 
 INSTANTIATE_TEST_SUITE_P(

@@ -47,6 +47,10 @@ TEST_P(GoldenExactnessTest, KvBytesOfEveryLayerDoNotDependOnHowTheyCameToBe) {
   CheckKvBytes(MakeSubject({.temperature = 0.7f, .seed = 9}));
 }
 
+TEST_P(GoldenExactnessTest, SamplesOfOneRequestSayWhatEachSaysAlone) {
+  CheckSamples(MakeSubject({.temperature = 1, .seed = 31}), 24);
+}
+
 TEST_P(GoldenExactnessTest, EveryNodeIsARootOnlyStepAfterItsAncestorsAndARowOfAnyChunk) {
   // Two of them past the second split; blocks end in all.
   const bool past_splits = GetParam() == "kimi_step_ramp" || GetParam() == "v2_lite";

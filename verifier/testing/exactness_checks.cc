@@ -15,6 +15,7 @@
 
 #include "common/base/check.h"
 #include "kernels/testing/small_shapes.h"
+#include "kernels/tree_attention_mla/tree_attention_mla.h"
 #include "verifier/batch_builder.h"
 #include "verifier/kv_cache.h"
 #include "verifier/testing/drive.h"
@@ -270,6 +271,63 @@ void CheckTextIsTheSame(const Subject& subject, int tokens) {
     owner.join();
   }
   EXPECT_EQ(verifier->free_pages(), verifier->total_pages());
+}
+
+void CheckSamples(const Subject& subject, int tokens) {
+  const int samples = Small(4, 2), prompt_tokens = Small(200, 70);
+  const std::vector<TokenId> prompt = RandomTokens(prompt_tokens, subject.vocabulary, std::random_device{}());
+  TestVerifierOptions options = OptionsFor(subject, 48);
+  size_t prompt_rows = 0;
+  options.verifier.before_step = [&](std::span<const StepTree>, std::span<const StepChunk> chunks,
+                                     const KvPlanes&, Device&) {
+    for (const StepChunk& chunk : chunks) {
+      prompt_rows += chunk.tokens.size();
+    }
+  };
+  TestVerifier verifier(std::move(options));
+  const auto open_for = [&](int index, const std::string& request) {
+    OpenArgs args = OpenFor(subject, prompt, tokens);
+    args.key = {.request_id = request, .sample_index = static_cast<uint32_t>(index)};
+    args.sampling.sample_index = static_cast<uint32_t>(index);
+    return args;
+  };
+  std::vector<Decoded> alone(samples), together(samples);
+  for (int i = 0; i < samples; ++i) {
+    alone[i] = DecodePlain(*verifier, open_for(i, "alone"));
+    ASSERT_EQ(alone[i].tokens.size(), static_cast<size_t>(tokens)) << alone[i].closed;
+  }
+  // The last one is there all the time, so that the others find its pages.
+  prompt_rows = 0;
+  RecordingSink last;
+  const auto handle = verifier->Open(open_for(samples - 1, "together"), &last);
+  ASSERT_TRUE(handle.ok()) << handle.status();
+  last.WaitReady();
+  const size_t of_last = std::exchange(prompt_rows, 0);
+  std::vector<std::thread> owners;
+  for (int i = 0; i + 1 < samples; ++i) {
+    owners.emplace_back([&, i] {
+      const std::vector<TokenId> text = Joined(prompt, alone[i].tokens);
+      together[i] = DecodeTrees(*verifier, open_for(i, "together"),
+                                ReplayDrafter(text, subject.vocabulary, 16, std::random_device{}()));
+    });
+  }
+  for (std::thread& owner : owners) {
+    owner.join();
+  }
+  EXPECT_TRUE(verifier->SubmitDecode(*handle, 1, tokens).ok());
+  while (const auto committed = last.TakeCommitted()) {
+    Append(*committed, prompt.size(), together.back());
+  }
+  together.back().closed = last.WaitClosed();
+  EXPECT_EQ(verifier->free_pages(), verifier->total_pages());
+  verifier.Destroy();
+  for (int i = 0; i < samples; ++i) {
+    ExpectSameText(alone[i], together[i], "sample " + std::to_string(i));
+  }
+  EXPECT_EQ(of_last, prompt.size() - 1);
+  EXPECT_EQ(prompt_rows,
+            static_cast<size_t>(samples - 1) * (of_last % static_cast<size_t>(kernels::kPageRows)))
+      << "whole pages are shared";
 }
 
 void CheckLargeSteps(const Subject& subject, int tokens) {

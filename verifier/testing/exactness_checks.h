@@ -48,6 +48,9 @@ void CheckKvBytes(const Subject& subject);
 // log-probabilities. `tokens` of each.
 void CheckTextIsTheSame(const Subject& subject, int tokens);
 
+// Samples of one request, which share the whole pages of their prompt, say what each says alone.
+void CheckSamples(const Subject& subject, int tokens);
+
 // The largest steps that a verifier on a GPU takes: 32 sequences with trees of 64 nodes, and their prompts in
 // chunks beside them. Text and log-probabilities are those of each sequence alone; the self-test passes.
 void CheckLargeSteps(const Subject& subject, int tokens);
