@@ -6,6 +6,7 @@
 #include "common/base/math.h"
 #include "common/base/status_macros.h"
 #include "kernels/exact_math/exact_math.h"
+#include "kernels/sample_target/row_log_prob.h"
 #include "kernels/sample_target/sample_target.h"
 #include "kernels/sample_target/sampling_cut.h"
 #include "kernels/sample_target/sampling_rule.h"
@@ -138,8 +139,7 @@ bool SampleRow(const SampleTargetArgs& args, int64_t row, Sampler& sampler) {
   const int64_t chosen = sampler.Choose(logits, peak, args.position[row], params);
   args.chosen[row] = TokenId{static_cast<int32_t>(chosen)};
   if (args.log_prob.size > 0) {
-    args.log_prob[row] =
-        (logits[chosen] - peak.max) - ExactLog(SumExpOfRow(logits, peak.max, 1, args.logits.columns));
+    args.log_prob[row] = LogProbFrom(logits[chosen], peak.max, RowLogSum(logits, peak, args.logits.columns));
   }
   return true;
 }

@@ -4,24 +4,12 @@
 
 #include "common/base/status_macros.h"
 #include "kernels/exact_math/exact_math.h"
+#include "kernels/sample_target/row_log_prob.h"
 #include "kernels/sample_target/sample_target.h"
 #include "kernels/sample_target/sampling_rule.h"
 
 namespace arborist::kernels::reference {
 namespace {
-
-float LogProb(const float* logits, int64_t vocabulary, float max, TokenId chosen) {
-  float lanes[16] = {};
-  for (int64_t v = 0; v < vocabulary; ++v) {
-    lanes[v % 16] += ExactExp(logits[v] - max);
-  }
-  for (int half : {8, 4, 2, 1}) {
-    for (int lane = 0; lane < half; ++lane) {
-      lanes[lane] += lanes[lane + half];
-    }
-  }
-  return (logits[Raw(chosen)] - max) - ExactLog(lanes[0]);
-}
 
 // The ids that remain, best first: by (logit, lower id).
 std::vector<int32_t> Keep(const float* logits, const std::vector<float>& y, const SamplingParams& params) {
@@ -86,7 +74,7 @@ absl::Status SampleTarget(const SampleTargetArgs& args, StreamView /*stream*/) {
     args.chosen[row] =
         Choose(logits, vocabulary, max, args.position[row], args.params[args.params_index[row]]);
     if (args.log_prob.size > 0) {
-      args.log_prob[row] = LogProb(logits, vocabulary, max, args.chosen[row]);
+      args.log_prob[row] = RowLogProb(logits, vocabulary, args.chosen[row]);
     }
   }
   return result;
