@@ -24,6 +24,8 @@ const KernelSet& CpuKernels() {
       .top_k_log_prob = cpu::TopKLogProb,
       .tree_build = cpu::TreeBuild,
       .sample_target = cpu::SampleTarget,
+      .logit_controls = cpu::LogitControls,
+      .token_log_prob = cpu::TokenLogProb,
       .tree_accept = cpu::TreeAccept,
       .accepted_moves = cpu::AcceptedMoves,
       .add_rows = cpu::AddRows,

@@ -9,6 +9,7 @@
 #include "kernels/kv_compact/kv_compact.h"
 #include "kernels/linear/linear.h"
 #include "kernels/linear_per_head/linear_per_head.h"
+#include "kernels/logit_controls/logit_controls.h"
 #include "kernels/mla_latents/mla_latents.h"
 #include "kernels/moe_experts/moe_experts.h"
 #include "kernels/moe_route/moe_route.h"
@@ -17,6 +18,7 @@
 #include "kernels/row_ops/row_ops.h"
 #include "kernels/sample_target/sample_target.h"
 #include "kernels/silu_mul/silu_mul.h"
+#include "kernels/token_log_prob/token_log_prob.h"
 #include "kernels/top_k_log_prob/top_k_log_prob.h"
 #include "kernels/tree_accept/tree_accept.h"
 #include "kernels/tree_attention_mla/tree_attention_mla.h"
@@ -51,6 +53,8 @@ struct KernelSet {
   Kernel<TopKLogProbArgs> top_k_log_prob;
   Kernel<TreeBuildArgs> tree_build;
   Kernel<SampleTargetArgs> sample_target;
+  Kernel<LogitControlsArgs> logit_controls;
+  Kernel<TokenLogProbArgs> token_log_prob;
   Kernel<TreeAcceptArgs> tree_accept;
   Kernel<AcceptedMovesArgs> accepted_moves;
   Kernel<AddRowsArgs> add_rows;

@@ -24,6 +24,8 @@ const KernelSet& ReferenceKernels() {
       .top_k_log_prob = reference::TopKLogProb,
       .tree_build = reference::TreeBuild,
       .sample_target = reference::SampleTarget,
+      .logit_controls = reference::LogitControls,
+      .token_log_prob = reference::TokenLogProb,
       .tree_accept = reference::TreeAccept,
       .accepted_moves = reference::AcceptedMoves,
       .add_rows = reference::AddRows,

@@ -8,14 +8,12 @@
 
 #include "kernels/exact_math/exact_scalar.h"
 #include "kernels/kernel_overlap/kernel_overlap.cuh"
+#include "kernels/sample_target/chunk_sum.cuh"
 #include "kernels/sample_target/sample_launch.cuh"
 #include "kernels/vocabulary_row/exp_sum.cuh"
 #include "kernels/vocabulary_row/fast_gumbel.cuh"
 
 namespace arborist::kernels::cuda {
-
-inline constexpr int kReadWarps = kReadThreads / 32;
-inline constexpr int kQuads = kSampleChunk / (4 * kReadThreads);  // loads of four ids a thread
 
 // How far from the chunk's best, as a factor of the exponential variate, an id may be and still win: 100
 // times what the device's own exp2 and log and the scaling may be off.
@@ -25,66 +23,11 @@ inline constexpr float kMostOfU = 18.0f;
 // Below, the reciprocal is no float.
 inline constexpr float kLeastTemperature = 1e-37f;
 
-// A chunk in registers: quad i of thread t starts at id first + 4 (256 i + t).
-struct Chunk {
-  float value[kQuads][4];  // -infinity beyond the vocabulary
-  int64_t first;
-  int64_t vocabulary;
-
-  __device__ int32_t Offset(int quad, int i) const {
-    return 4 * (quad * kReadThreads + static_cast<int32_t>(threadIdx.x)) + i;
-  }
-  __device__ int64_t Id(int quad, int i) const { return first + Offset(quad, i); }
-  __device__ void Load(const float* row) {
-    const bool aligned = reinterpret_cast<uintptr_t>(row) % 16 == 0;
-#pragma unroll
-    for (int quad = 0; quad < kQuads; ++quad) {
-      const int64_t id = Id(quad, 0);
-      if (aligned && id + 4 <= vocabulary) {
-        const float4 loaded = *reinterpret_cast<const float4*>(row + id);
-        value[quad][0] = loaded.x, value[quad][1] = loaded.y;
-        value[quad][2] = loaded.z, value[quad][3] = loaded.w;
-      } else {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          value[quad][i] = id + i < vocabulary ? row[id + i] : MinusInfinity();
-        }
-      }
-    }
-  }
-  template <typename Visit>
-  __device__ void ForEach(const Visit& visit) const {
-#pragma unroll
-    for (int quad = 0; quad < kQuads; ++quad) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        visit(value[quad][i], Offset(quad, i));
-      }
-    }
-  }
-};
-
-struct ReadMemory {
-  uint32_t key[kReadWarps];
-  float sum[kReadWarps];
+struct ReadMemory : ChunkMemory {
   int32_t max_id;
   uint32_t least;  // of positive floats
   int32_t contenders;
 };
-
-__device__ inline float BlockMaxFloat(ReadMemory& memory, float value) {
-  const uint32_t key = __reduce_max_sync(kAllLanes, OrderKey(value));
-  __syncthreads();
-  if (threadIdx.x % 32 == 0) {
-    memory.key[threadIdx.x / 32] = key;
-  }
-  __syncthreads();
-  uint32_t largest = memory.key[0];
-  for (int warp = 1; warp < kReadWarps; ++warp) {
-    largest = max(largest, memory.key[warp]);
-  }
-  return FloatOfKey(largest);
-}
 
 // The ids that may have the largest (logit - row's max) / T + noise, should the row's largest be in this
 // chunk. Seen from the chunk's own max every id's value shifts by the same amount, up to rounding: an id that
@@ -195,15 +138,8 @@ static __global__ void __launch_bounds__(kReadThreads) ReadChunks(SampleLaunch l
     memory.contenders = 0;
     memory.least = __float_as_uint(FLT_MAX);
   }
-  float own = MinusInfinity();
-  float probe = 0;
-  chunk.ForEach([&](float value, int32_t) { own = fmaxf(own, value); });
-  const auto left = static_cast<int32_t>(min(chunk.vocabulary - chunk.first, kSampleChunk));
-  if (left == kSampleChunk) {
-    chunk.ForEach([&](float value, int32_t) { probe = fmaf(value, 0.0f, probe); });
-  } else {
-    chunk.ForEach([&](float value, int32_t offset) { probe += offset < left ? value * 0.0f : 0.0f; });
-  }
+  const float own = MaxOfThread(chunk);
+  const float probe = ProbeOfThread(chunk);
   const float max = BlockMaxFloat(memory, own);
   int32_t max_id = INT_MAX;
   if (own == max) {
@@ -213,24 +149,19 @@ static __global__ void __launch_bounds__(kReadThreads) ReadChunks(SampleLaunch l
   }
   float sum = 0;
   if (args.log_prob.size > 0) {
-    chunk.ForEach([&](float value, int32_t) { sum += FastExp2((value - max) * kLog2OfE); });
+    sum = SumExpOfThread(chunk, max);
   }
   max_id = __reduce_min_sync(kAllLanes, max_id);
-  for (int offset = 16; offset > 0; offset /= 2) {
-    sum += __shfl_down_sync(kAllLanes, sum, static_cast<unsigned>(offset));
-  }
+  sum = SumOfLanes(sum);
   if (threadIdx.x % 32 == 0) {
     atomicMin(&memory.max_id, max_id);
     memory.sum[threadIdx.x / 32] = sum;
   }
   const bool finite = __syncthreads_and(probe == 0.0f) != 0;
   if (threadIdx.x == 0) {
-    for (int warp = 1; warp < kReadWarps; ++warp) {
-      sum += memory.sum[warp];
-    }
     result->max = max;
     result->max_id = memory.max_id;
-    result->sum_exp = sum;
+    result->sum_exp = SumOfWarps(memory, sum);
     result->finite = finite ? 1 : 0;
   }
   if (finite && params->temperature > 0 && !Truncates(*params, chunk.vocabulary)) {

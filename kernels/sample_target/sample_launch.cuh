@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "kernels/sample_target/block_reduce.cuh"
+#include "kernels/sample_target/chunk_sum.cuh"
 #include "kernels/sample_target/row_cut.cuh"
 #include "kernels/sample_target/sample_target.h"
 #include "kernels/sample_target/sample_target_cuda.h"
@@ -13,9 +14,6 @@
 namespace arborist::kernels::cuda {
 
 // What the launches of one call share.
-inline constexpr int kReadThreads = 256;
-inline constexpr unsigned kAllLanes = 0xffffffffu;
-
 struct SampleLaunch {
   SampleTargetArgs args;
   SampleRowCut* cuts;          // [rows]
@@ -29,8 +27,6 @@ __device__ inline const SamplingParams* ParamsOf(const SampleTargetArgs& args, i
   const int32_t index = __ldcg(&args.params_index[row]);
   return index >= 0 && index < args.params.size ? &args.params[index] : nullptr;
 }
-
-__device__ inline float MinusInfinity() { return __uint_as_float(0xff800000u); }
 
 __device__ inline bool IsTruncated(const SamplingParams* params, int64_t vocabulary) {
   return params != nullptr && params->temperature > 0 && Truncates(*params, vocabulary);

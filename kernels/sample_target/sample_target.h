@@ -42,8 +42,8 @@ absl::Status ValidateSamplingParams(const SamplingParams& params);
 // ascending order, with the device's own exp2. A row's bits depend on the row alone; log_prob is
 // within 2e-5 + 2e-6 of its size + 1e-9 of the vocabulary of the oracle's (whose lanes round for each id).
 //
-// Later steps of the order come before `temperature` and act on the logits (bias, allowed-token mask,
-// penalties): they change the row that this kernel sees, but log_prob stays that of the raw row.
+// Bias, allowed-token mask and penalties come before `temperature`: logit_controls writes the row that this
+// kernel then reads, with log_prob empty, since that is of the raw row (token_log_prob).
 struct SampleTargetArgs {
   View2<const float> logits;           // [rows, vocabulary]
   View1<const int32_t> position;       // [rows]

@@ -8,6 +8,7 @@
 #include "common/device/cuda_status.h"
 #include "kernels/exact_math/exact_scalar.h"
 #include "kernels/kernel_overlap/kernel_overlap.cuh"
+#include "kernels/sample_target/chunk_sum.cuh"
 #include "kernels/sample_target/list_rows.cuh"
 #include "kernels/sample_target/read_chunks.cuh"
 #include "kernels/sample_target/row_cut.cuh"
@@ -76,23 +77,6 @@ __device__ uint64_t BestOfCut(CutMemory& memory, const CutRow& row, const Noise&
   return BlockMax(memory.reduce, best);
 }
 
-// log of the sum of exp(logit - max) over the row; in thread 0.
-__device__ float LogSum(ChooseMemory& memory, float max, const SampleChunkResult* results, int32_t chunks) {
-  __syncthreads();
-  for (auto i = static_cast<int32_t>(threadIdx.x); i < chunks; i += static_cast<int32_t>(blockDim.x)) {
-    memory.sum[i] = Rescaled({results[i].max, results[i].sum_exp}, max, kLog2OfE);
-  }
-  __syncthreads();
-  if (threadIdx.x != 0) {
-    return 0;
-  }
-  float sum = 0;
-  for (int32_t i = 0; i < chunks; ++i) {
-    sum += memory.sum[i];
-  }
-  return LogOfNormal(sum);
-}
-
 // One block a row: the choice.
 __global__ void __launch_bounds__(kChooseThreads) Choose(SampleLaunch launch) {
   extern __shared__ __align__(16) unsigned char shared[];
@@ -129,7 +113,7 @@ __global__ void __launch_bounds__(kChooseThreads) Choose(SampleLaunch launch) {
                              : BestContender(memory.cut.reduce, row, noise, results, launch.chunks));
   }
   if (with_log_prob) {
-    const float log_sum = LogSum(memory, peak.max, results, launch.chunks);
+    const float log_sum = LogSum(memory.sum, peak.max, results, launch.chunks);
     if (threadIdx.x == 0) {
       const float below = params->temperature > 0 ? row.logits[chosen] - peak.max : 0.0f;
       args.log_prob[at] = below - log_sum;

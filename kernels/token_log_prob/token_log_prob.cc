@@ -3,7 +3,11 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/math.h"
 #include "common/base/status_macros.h"
+#include "kernels/sample_target/sample_target_cuda.h"
+#include "kernels/sample_target/sampling_rule.h"
+#include "kernels/token_log_prob/token_log_prob_cuda.h"
 
 namespace arborist::kernels {
 namespace {
@@ -22,9 +26,10 @@ absl::Status CheckBelow(const std::string& field, TokenId token, int64_t vocabul
 
 absl::Status ValidateTokenLogProbShapes(const TokenLogProbArgs& args) {
   const int64_t rows = args.logits.rows;
-  if (args.logits.columns < 1 || args.logits.row_stride < args.logits.columns) {
+  if (args.logits.columns < 1 || args.logits.columns > kMaxVocabulary ||
+      args.logits.row_stride < args.logits.columns) {
     return FieldError("logits.columns", absl::StrCat(args.logits.columns),
-                      "at least 1 and at most the row stride");
+                      absl::StrCat("1..", kMaxVocabulary, " and at most the row stride"));
   }
   const std::string one_a_row = absl::StrCat("logits.rows=", rows);
   if (args.chosen.size != rows) {
@@ -48,7 +53,14 @@ absl::Status ValidateTokenLogProbShapes(const TokenLogProbArgs& args) {
         "log_prob", absl::StrCat("[", args.log_prob.rows, ", ", args.log_prob.columns, "]"),
         absl::StrCat("[", rows, ", ", 1 + args.top.columns, "] with a stride of at least the columns"));
   }
+  if (reinterpret_cast<uintptr_t>(args.scratch.data) % 64 != 0) {
+    return absl::InvalidArgumentError("scratch.data is not aligned, expected 64 bytes");
+  }
   return absl::OkStatus();
+}
+
+size_t TokenLogProbCudaScratchBytes(int64_t rows, int64_t vocabulary) {
+  return static_cast<size_t>(rows * CeilDiv(vocabulary, kSampleChunk)) * sizeof(LogProbChunk);
 }
 
 absl::Status ValidateTokenLogProb(const TokenLogProbArgs& args) {
