@@ -8,6 +8,7 @@
 #include "kernels/testing/random_tensor.h"
 #include "kernels/testing/small_shapes.h"
 #include "kernels/token_log_prob/log_prob_cases.h"
+#include "kernels/top_k_log_prob/top_k_log_prob.h"
 
 namespace arborist::kernels {
 namespace {
@@ -109,6 +110,58 @@ TEST_F(TokenLogProbCudaTest, TheChosenTokensHaveTheBitsOfSampleTarget) {
     Finish();
     c.chosen = chosen.Read();
     EXPECT_TRUE(SameBits(OnDevice(c), want.Read())) << "vocabulary " << vocabulary;
+  }
+}
+
+// How a step gets its top lists: top_k_log_prob with a stream a row gives the ids, this kernel the values.
+TEST_F(TokenLogProbCudaTest, IdsOfTopKWithAStreamARowAreTheHostsAndTheFirstHasTheBitsOfTheGreedyChoice) {
+  Random random;
+  SCOPED_TRACE(random.seed());
+  constexpr int64_t kMost = 20;
+  const int64_t rows = Small(33, 6), vocabulary = Small(163840, 9001);
+  LogProbCase c = DrawLogProbCase(random, rows, vocabulary, kMost, false);
+  for (int64_t i = 0; i < rows / 2 * vocabulary; ++i) {
+    c.logits[i] = i < vocabulary ? -0.5f : std::round(c.logits[i]);  // nothing but ties, many ties
+  }
+  std::vector<TopKParams> params;
+  for (int64_t r = 0; r < rows; ++r) {
+    c.top_count[r] = r < 2 ? kMost : static_cast<int32_t>(random.Uniform(0, kMost));
+    params.push_back({.depths = 1, .k = c.top_count[r]});
+  }
+  const auto top_of = [&](auto top_k, const float* logits, const TopKParams* with, TokenId* token,
+                          float* edges, View1<std::byte> scratch, StreamView on) {
+    const absl::Status status = top_k({.logits = View2<const float>{logits, rows, vocabulary, vocabulary},
+                                       .params = {with, rows},
+                                       .token = {token, rows, kMost, kMost},
+                                       .log_prob = {edges, rows, kMost, kMost},
+                                       .scratch = scratch},
+                                      on);
+    EXPECT_TRUE(status.ok()) << status;
+  };
+  c.top.assign(rows * kMost, TokenId{-1});
+  std::vector<float> edges(rows * kMost);
+  std::vector<std::byte> scratch(TopKLogProbScratchBytes(rows, vocabulary));
+  ThreadPool pool(2);
+  top_of(cpu::TopKLogProb, c.logits.data(), params.data(), c.top.data(), edges.data(),
+         {scratch.data(), static_cast<int64_t>(scratch.size())}, {.threads = &pool});
+  const DeviceArray<float> logits(c.logits), device_edges(rows * kMost);
+  const DeviceArray<TopKParams> device_params(params);
+  const DeviceArray<TokenId> top(rows * kMost);  // -1 where nothing is written
+  const DeviceArray<std::byte> device_scratch(
+      static_cast<int64_t>(TopKLogProbCudaScratchBytes(rows, vocabulary)));
+  top_of(cuda::TopKLogProb, logits.data(), device_params.data(), top.data(), device_edges.data(),
+         device_scratch.view(), stream());
+  Finish();
+  EXPECT_EQ(top.Read(), c.top);
+  for (int64_t r = 0; r < rows; ++r) {
+    c.chosen[r] = c.top_count[r] > 0 ? c.top[r * kMost] : TokenId{-1};
+  }
+  const std::vector<float> got = OnDevice(c);
+  for (int64_t r = 0; r < rows; ++r) {
+    const float* values = got.data() + r * c.columns();
+    for (int64_t i = 1; i <= c.top_count[r]; ++i) {
+      EXPECT_TRUE(i == 1 ? values[1] == values[0] : values[i] <= values[i - 1]) << "row " << r;
+    }
   }
 }
 
