@@ -16,6 +16,7 @@ using ::testing::HasSubstr;
 class RequestMetricsTest : public testing::RequestFlowTest {
  protected:
   RequestMetricsTest() { settings_.metrics = &metrics_; }
+  ~RequestMetricsTest() override { EndFlow(); }
   void ExpectLines(const std::vector<std::string>& lines) {
     const std::string text = Scrape(registry_);
     for (const std::string& line : lines) {
