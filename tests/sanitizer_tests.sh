@@ -4,6 +4,7 @@ asan_ubsan_tests=(
   json_test weights_test projection_test tokenizer_test rpc_test thread_pool_test log_test
   linear_test moe_experts_test moe_route_test tree_attention_mla_test block_attention_gqa_test kv_compact_test
   top_k_log_prob_test tree_build_test sample_target_test tree_accept_test
+  logit_controls_test token_log_prob_test grammar_test
   verifier_parts_test verifier_lifecycle_test shadow_test verifier_codec_test verifier_service_test
   model_config_test model_weights_test dflash_config_test ngram_proposer_test drafter_service_test
   request_flow_test request_codec_test coordinator_service_test
