@@ -74,7 +74,7 @@ VerifierImpl::VerifierImpl(const VerifierOptions& options, std::unique_ptr<Model
     list->reserve(sequences + static_cast<size_t>(options.max_queue));
   }
   tree_rows_.reserve(sequences);
-  prompt_left_.reserve(sequences);
+  prompts_.reserve(sequences);
   plan_.trees.reserve(sequences);
   plan_.chunks.reserve(sequences);
   trees_.reserve(sequences);
@@ -216,14 +216,14 @@ void VerifierImpl::Plan() {
   std::sort(waiting_trees_.begin(), waiting_trees_.end(), TicketBefore);
   std::sort(waiting_prompts_.begin(), waiting_prompts_.end(), TicketBefore);
   tree_rows_.clear();
-  prompt_left_.clear();
+  prompts_.clear();
   for (const Sequence* sequence : waiting_trees_) {
     tree_rows_.push_back(sequence->round.tree.nodes());
   }
   for (const Sequence* sequence : waiting_prompts_) {
-    prompt_left_.push_back(sequence->root_position() - sequence->computed);
+    prompts_.push_back({.left = sequence->root_position() - sequence->computed});
   }
-  PlanStep(limits_, tree_rows_, prompt_left_, plan_);
+  PlanStep(limits_, tree_rows_, prompts_, plan_);
   trees_.clear();
   chunks_.clear();
   for (const int index : plan_.trees) {

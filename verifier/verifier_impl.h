@@ -163,7 +163,7 @@ class VerifierImpl final : public Verifier {
   std::vector<Sequence*> waiting_trees_;
   std::vector<Sequence*> waiting_prompts_;
   std::vector<int> tree_rows_;
-  std::vector<int> prompt_left_;
+  std::vector<WaitingPrompt> prompts_;
   StepPlan plan_;
   std::vector<TreeInStep> trees_;
   std::vector<ChunkInStep> chunks_;
