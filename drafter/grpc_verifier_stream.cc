@@ -32,9 +32,26 @@ FinishReason DecodeFinishReason(v1::FinishReason reason) {
       return FinishReason::kMaxTokens;
     case v1::FINISH_REASON_CONTEXT_LIMIT:
       return FinishReason::kContextLimit;
+    case v1::FINISH_REASON_CONSTRAINT:
+      return FinishReason::kConstraint;
     default:
       return FinishReason::kNone;
   }
+}
+
+std::vector<TopLogProbs> DecodeTopLogProbs(const v1::Committed& message) {
+  std::vector<TopLogProbs> lists(static_cast<size_t>(message.top_log_probs_size()));
+  for (int i = 0; i < message.top_log_probs_size(); ++i) {
+    for (const v1::TokenLogProb& one : message.top_log_probs(i).tokens()) {
+      lists[i].push_back({.token = TokenId{one.token_id()}, .log_prob = one.log_prob()});
+    }
+  }
+  return lists;
+}
+
+PromptLogProbs DecodePromptLogProbs(const v1::PromptLogProbs& message) {
+  return {.first_position = message.first_position(),
+          .log_probs = {message.log_probs().begin(), message.log_probs().end()}};
 }
 
 CommittedTokens DecodeCommitted(const v1::Committed& message) {
@@ -44,6 +61,7 @@ CommittedTokens DecodeCommitted(const v1::Committed& message) {
           .first_position = message.first_position(),
           .tokens = DecodeTokens(message.token_ids()),
           .log_probs = {message.log_probs().begin(), message.log_probs().end()},
+          .top_log_probs = DecodeTopLogProbs(message),
           .verified_nodes = message.verified_nodes(),
           .cut_nodes = message.cut_nodes(),
           .finish_reason = DecodeFinishReason(message.finish_reason()),
@@ -197,6 +215,8 @@ void GrpcVerifierStream::OnReadDone(bool ok) {
     event.message = DecodeCommitted(incoming_.committed());
   } else if (incoming_.has_features()) {
     event.message = DecodeFeatures(incoming_.features());
+  } else if (incoming_.has_prompt_log_probs()) {
+    event.message = DecodePromptLogProbs(incoming_.prompt_log_probs());
   } else {
     event.message = DecodeProgress(incoming_.progress());
     // Signs of life of one state replace each other, so a long draft does not fill the queue with them.

@@ -57,6 +57,7 @@ RoundTokens TokensOf(const CommittedTokens& committed, const TokenTree* tree, co
           .first_position = committed.first_position,
           .tokens = committed.tokens,
           .log_probs = committed.log_probs,
+          .top_log_probs = committed.top_log_probs,
           .round = committed.round,
           .accepted = tree != nullptr ? AcceptedNodes(*tree, committed.tokens) : 0,
           .verified_nodes = committed.verified_nodes,

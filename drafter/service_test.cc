@@ -22,6 +22,67 @@ TEST_F(DrafterServiceTest, TreeRoundsCommitTheRightTokensWithTheirCounts) {
   EXPECT_EQ(answer.messages.size(), 10u);
 }
 
+TEST_F(DrafterServiceTest, LogProbabilitiesAndFinishReasonArePassedOnWhole) {
+  for (const bool plain : {false, true}) {
+    verifier_.next_budget = plain ? 0 : 16;
+    verifier_.finish_reason = v1::FINISH_REASON_CONSTRAINT;
+    if (!plain) {
+      StartReady();
+    }
+    v1::SpeculateRequest request = Request(plain ? "plain" : "tree");
+    v1::Sequence& sequence = *request.mutable_sequence();
+    sequence.add_prompt(3);
+    sequence.mutable_sampling()->set_top_log_probs(3);
+    sequence.mutable_sampling()->set_prompt_log_probs(true);
+    if (plain) {  // a long Decode, whose messages may join
+      sequence.set_mode(v1::SPECULATION_MODE_AUTO);
+      verifier_.first_budget = 0;
+    }
+    const Answer answer = Call(request);
+    ASSERT_TRUE(answer.status.ok()) << answer.status;
+    ASSERT_EQ(answer.tokens.size(), 50u);
+    ASSERT_EQ(answer.prompt_log_probs.size(), 2u);
+    for (int i = 0; i < 2; ++i) {
+      EXPECT_EQ(answer.prompt_log_probs[i].first_position(), i + 1);
+      ASSERT_EQ(answer.prompt_log_probs[i].log_probs_size(), 1);
+      EXPECT_EQ(answer.prompt_log_probs[i].log_probs(0), static_cast<float>(-i - 1));
+    }
+    for (const v1::Tokens& message : answer.messages) {
+      ASSERT_EQ(message.log_probs_size(), message.token_ids_size());
+      ASSERT_EQ(message.top_log_probs_size(), message.token_ids_size());
+      for (int i = 0; i < message.token_ids_size(); ++i) {
+        EXPECT_EQ(message.log_probs(i), static_cast<float>(-message.first_position() - i));
+        ASSERT_EQ(message.top_log_probs(i).tokens_size(), 3);
+        for (int j = 0; j < 3; ++j) {
+          EXPECT_EQ(message.top_log_probs(i).tokens(j).token_id(), message.token_ids(i) + j);
+          EXPECT_EQ(message.top_log_probs(i).tokens(j).log_prob(), static_cast<float>(-j));
+        }
+      }
+    }
+    EXPECT_EQ(answer.messages.back().finish_reason(), v1::FINISH_REASON_CONSTRAINT);
+  }
+}
+
+TEST_F(DrafterServiceTest, TheVerifierHearsEveryFieldOfTheSampling) {
+  StartReady();
+  v1::SpeculateRequest request = Request();
+  v1::Sampling& sampling = *request.mutable_sequence()->mutable_sampling();
+  sampling.set_repetition_penalty(1.5f);
+  sampling.set_presence_penalty(0.5f);
+  sampling.set_frequency_penalty(-0.5f);
+  sampling.add_logit_bias()->set_token_id(4);
+  sampling.add_allowed_token_ids(7);
+  sampling.set_min_tokens(3);
+  sampling.add_stop_ids(9);
+  sampling.set_top_log_probs(20);
+  sampling.set_prompt_log_probs(true);
+  sampling.set_json_schema("{}");
+  sampling.add_bad_words("no");
+  ASSERT_TRUE(Call(request).status.ok());
+  EXPECT_EQ(verifier_.requests().front().open().sequence().SerializeAsString(),
+            request.sequence().SerializeAsString());
+}
+
 TEST_F(DrafterServiceTest, TokensThatLeaveAfterTheNextTreeAreTheSame) {
   StartReady({.tokens_follow_tree = true});
   const Answer answer = Call(Request());

@@ -35,6 +35,8 @@ v1::FinishReason EncodeFinishReason(FinishReason reason) {
       return v1::FINISH_REASON_MAX_TOKENS;
     case FinishReason::kContextLimit:
       return v1::FINISH_REASON_CONTEXT_LIMIT;
+    case FinishReason::kConstraint:
+      return v1::FINISH_REASON_CONSTRAINT;
   }
   return v1::FINISH_REASON_UNSPECIFIED;
 }
@@ -126,7 +128,23 @@ v1::SpeculateResponse EncodeTokensMessage(const RoundTokens& tokens) {
   seconds.set_verify(tokens.seconds.verify);
   seconds.set_wire(tokens.seconds.wire);
   message.mutable_log_probs()->Add(tokens.log_probs.begin(), tokens.log_probs.end());
+  for (const TopLogProbs& list : tokens.top_log_probs) {
+    v1::TopLogProbs& entry = *message.add_top_log_probs();
+    for (const TokenLogProb& one : list) {
+      v1::TokenLogProb& token = *entry.add_tokens();
+      token.set_token_id(Raw(one.token));
+      token.set_log_prob(one.log_prob);
+    }
+  }
   message.set_finish_reason(EncodeFinishReason(tokens.finish_reason));
+  return response;
+}
+
+v1::SpeculateResponse EncodePromptLogProbs(const PromptLogProbs& log_probs) {
+  v1::SpeculateResponse response;
+  v1::PromptLogProbs& message = *response.mutable_prompt_log_probs();
+  message.set_first_position(log_probs.first_position);
+  message.mutable_log_probs()->Add(log_probs.log_probs.begin(), log_probs.log_probs.end());
   return response;
 }
 
@@ -167,6 +185,7 @@ bool MergePlainTokens(v1::SpeculateResponse& tail, v1::SpeculateResponse& next) 
   }
   a.mutable_token_ids()->MergeFrom(b.token_ids());
   a.mutable_log_probs()->MergeFrom(b.log_probs());
+  a.mutable_top_log_probs()->MergeFrom(b.top_log_probs());
   AddSeconds(b.seconds(), *a.mutable_seconds());
   a.set_finish_reason(b.finish_reason());
   return true;

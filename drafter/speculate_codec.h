@@ -16,6 +16,7 @@ v1::VerifyRequest EncodeOpen(const v1::Sequence& sequence, int32_t feature_windo
                              const std::string& projection_hash);
 
 v1::SpeculateResponse EncodeTokensMessage(const RoundTokens& tokens);
+v1::SpeculateResponse EncodePromptLogProbs(const PromptLogProbs& log_probs);
 v1::SpeculateResponse EncodeState(SpeculationState state, int prompt_tokens_done);
 
 // Joins neighbours of one plain Decode that a slow reader left waiting, up to 64 tokens.

@@ -136,6 +136,8 @@ void SpeculateReactor::OnTokens(RoundTokens tokens) {
   }
 }
 
+void SpeculateReactor::OnPromptLogProbs(PromptLogProbs log_probs) { Send(EncodePromptLogProbs(log_probs)); }
+
 void SpeculateReactor::SendHeld() {
   if (held_.has_value()) {
     Send(*std::exchange(held_, std::nullopt));

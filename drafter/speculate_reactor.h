@@ -50,6 +50,7 @@ class SpeculateReactor final : public grpc::ServerWriteReactor<v1::SpeculateResp
 
   void OnState(SpeculationState state, int prompt_tokens_done) override;
   void OnTokens(RoundTokens tokens) override;
+  void OnPromptLogProbs(PromptLogProbs log_probs) override;
   void EndWith(const absl::Status& status) override;
   void OnHeartbeat() override;
 

@@ -58,6 +58,8 @@ class SpeculationLoop {
                       progress->prompt_tokens_done);
       } else if (auto* features = std::get_if<FeatureRows>(&event.message)) {
         RETURN_IF_ERROR(Absorb(std::move(*features)));
+      } else if (auto* log_probs = std::get_if<PromptLogProbs>(&event.message)) {
+        sink_.OnPromptLogProbs(std::move(*log_probs));
       } else {
         return VerifierFault("committed tokens came before the first round");
       }

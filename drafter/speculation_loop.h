@@ -49,6 +49,7 @@ struct RoundTokens {
   int32_t first_position = 0;
   std::vector<TokenId> tokens;
   std::vector<float> log_probs;
+  std::vector<TopLogProbs> top_log_probs;  // a list a token, or none at all
   int64_t round = 0;
   int accepted = 0;  // drafted nodes among the tokens
   int verified_nodes = 0;
@@ -65,6 +66,8 @@ class SpeculationSink {
   virtual ~SpeculationSink() = default;
   virtual void OnState(SpeculationState state, int prompt_tokens_done) = 0;
   virtual void OnTokens(RoundTokens tokens) = 0;
+  // Before the first tokens.
+  virtual void OnPromptLogProbs(PromptLogProbs log_probs) = 0;
 };
 
 // Decodes one sequence to its end: draft, verify, emit, again. Returns OK when it finished by itself. Errors

@@ -16,7 +16,13 @@ namespace arborist::drafter {
 
 using Clock = std::chrono::steady_clock;
 
-enum class FinishReason { kNone, kStopId, kMaxTokens, kContextLimit };
+enum class FinishReason { kNone, kStopId, kMaxTokens, kContextLimit, kConstraint };
+
+struct TokenLogProb {
+  TokenId token{};
+  float log_prob = 0;
+};
+using TopLogProbs = std::vector<TokenLogProb>;  // of one position
 
 // bf16 rows of neighbouring committed positions.
 struct FeatureRows {
@@ -33,6 +39,7 @@ struct CommittedTokens {
   int32_t first_position = 0;
   std::vector<TokenId> tokens;
   std::vector<float> log_probs;
+  std::vector<TopLogProbs> top_log_probs;  // a list a token, or none at all
   int verified_nodes = 0;
   int cut_nodes = 0;
   FinishReason finish_reason = FinishReason::kNone;
@@ -40,6 +47,12 @@ struct CommittedTokens {
   double queue_seconds = 0;
   double verify_seconds = 0;
   FeatureRows features;  // no rows when none are wanted
+};
+
+// Of the prompt's tokens from first_position on.
+struct PromptLogProbs {
+  int32_t first_position = 0;
+  std::vector<float> log_probs;
 };
 
 enum class VerifierState { kQueued, kPrefill, kWaiting, kVerify };
@@ -52,7 +65,7 @@ struct VerifierProgress {
 
 struct VerifierEvent {
   Clock::time_point received;
-  std::variant<CommittedTokens, FeatureRows, VerifierProgress> message;
+  std::variant<CommittedTokens, FeatureRows, VerifierProgress, PromptLogProbs> message;
 };
 
 // The client side of one Verify stream, already opened. One thread, apart from Cancel.

@@ -71,6 +71,14 @@ grpc::Status FakeVerifierService::Answer(const v1::VerifyRequest& request, Run& 
       response.mutable_features()->set_rows(std::string(rows * 8, '\0'));
       run.stream->Write(response);
     }
+    if (run.sequence.sampling().prompt_log_probs()) {
+      for (int position = 1; position < run.sequence.prompt_size(); ++position) {
+        response.mutable_prompt_log_probs()->set_first_position(position);
+        response.mutable_prompt_log_probs()->clear_log_probs();
+        response.mutable_prompt_log_probs()->add_log_probs(static_cast<float>(-position));
+        run.stream->Write(response);
+      }
+    }
     response.mutable_progress()->set_state(v1::PROGRESS_STATE_WAITING);
     if (first_budget >= 0) {
       response.mutable_progress()->set_next_budget(first_budget);
@@ -121,7 +129,14 @@ grpc::Status FakeVerifierService::Answer(const v1::VerifyRequest& request, Run& 
     while (more && !run.finished) {
       const int32_t token = (run.last_token + 1) % 1000;
       committed.add_token_ids(token);
-      committed.add_log_probs(-1);
+      committed.add_log_probs(static_cast<float>(-run.position));
+      for (int j = 0; j < run.sequence.sampling().top_log_probs(); ++j) {
+        v1::TopLogProbs& list =
+            j == 0 ? *committed.add_top_log_probs() : *committed.mutable_top_log_probs()->rbegin();
+        v1::TokenLogProb& one = *list.add_tokens();
+        one.set_token_id(token + j);
+        one.set_log_prob(static_cast<float>(-j));
+      }
       run.last_token = token;
       ++run.position;
       run.finished = ++run.output >= run.sequence.sampling().max_tokens();
@@ -137,7 +152,7 @@ grpc::Status FakeVerifierService::Answer(const v1::VerifyRequest& request, Run& 
       ended = request.decode().until_drafting_pays();
     }
     committed.set_last(i + 1 == messages || run.finished || ended);
-    committed.set_finish_reason(run.finished ? v1::FINISH_REASON_MAX_TOKENS : v1::FINISH_REASON_UNSPECIFIED);
+    committed.set_finish_reason(run.finished ? finish_reason.load() : v1::FINISH_REASON_UNSPECIFIED);
     if (run.features) {
       committed.mutable_features()->set_first_position(root_position);
       committed.mutable_features()->set_row_count(committed.token_ids_size());

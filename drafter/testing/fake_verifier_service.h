@@ -10,7 +10,8 @@
 
 namespace arborist::drafter::testing {
 
-// A VerifierService without a model: the token after t is t + 1. Misbehaves on request.
+// A VerifierService without a model: the token after t is t + 1. The log-probability of position p is -p, and
+// the list of token t names t .. t + top_log_probs - 1. Misbehaves on request.
 class FakeVerifierService final : public v1::VerifierService::Service {
  public:
   grpc::Status GetInfo(grpc::ServerContext* context, const v1::VerifierServiceGetInfoRequest* request,
@@ -32,6 +33,7 @@ class FakeVerifierService final : public v1::VerifierService::Service {
   std::atomic<int> fails_in_round{0};   // with `failure`
   absl::Status failure;
   std::atomic<int> feature_rows_on_attach{0};
+  std::atomic<v1::FinishReason> finish_reason{v1::FINISH_REASON_MAX_TOKENS};  // of the last token
 
  private:
   struct Run;

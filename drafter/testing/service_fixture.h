@@ -40,6 +40,7 @@ struct Answer {
   absl::Status status;
   std::vector<int32_t> tokens;
   std::vector<v1::Tokens> messages;
+  std::vector<v1::PromptLogProbs> prompt_log_probs;
   std::set<v1::ProgressState> states;
   int progress = 0;
 };
@@ -120,6 +121,9 @@ class DrafterServiceTest : public ::testing::Test {
         answer.messages.push_back(response.tokens());
         answer.tokens.insert(answer.tokens.end(), response.tokens().token_ids().begin(),
                              response.tokens().token_ids().end());
+      } else if (response.has_prompt_log_probs()) {
+        EXPECT_TRUE(answer.messages.empty());  // they come before the first tokens
+        answer.prompt_log_probs.push_back(response.prompt_log_probs());
       } else {
         answer.states.insert(response.progress().state());
         ++answer.progress;
