@@ -48,6 +48,7 @@ DeviceStepRunner::DeviceStepRunner(const StepCapacity& capacity, Model* model, K
       device_(device),
       hidden_(projection == nullptr ? 0 : projection->hidden()),
       input_(std::move(input)),
+      chunk_outcomes_(static_cast<size_t>(capacity.max_sequences)),
       outcomes_(static_cast<size_t>(capacity.max_sequences)),
       path_log_prob_(static_cast<size_t>(capacity.max_logits_rows)) {
   batch_.Reserve(capacity.max_rows, capacity.max_sequences, capacity.max_pages_per_sequence);

@@ -41,6 +41,7 @@ class DeviceStepRunner final : public StepRunner {
   absl::Status Run(std::span<const StepTree> trees, std::span<const StepChunk> chunks,
                    absl::FunctionRef<void()> meanwhile) override;
   const TreeOutcome& outcome(int tree) const override { return outcomes_[tree]; }
+  const ChunkOutcome& chunk_outcome(int chunk) const override { return chunk_outcomes_[chunk]; }
   void CopyPathFeatures(int tree, int32_t rows, BFloat16* out) const override;
   absl::Status ReadFeatures(std::span<const int32_t> page_table, int32_t position, int32_t rows,
                             BFloat16* out) override;
@@ -87,7 +88,8 @@ class DeviceStepRunner final : public StepRunner {
   DeviceMemory output_;
   DeviceMemory host_output_;
 
-  Output result_;  // of the last step, in host_output_
+  Output result_;                             // of the last step, in host_output_
+  std::vector<ChunkOutcome> chunk_outcomes_;  // [sequences]
   std::vector<TreeOutcome> outcomes_;
   std::vector<float> path_log_prob_;  // [logits rows]
 };

@@ -24,6 +24,7 @@ HostStepRunner::HostStepRunner(const StepCapacity& capacity, Model* model, KvCac
   const auto sequences = static_cast<size_t>(capacity.max_sequences);
   batch_.Reserve(capacity.max_rows, capacity.max_sequences, capacity.max_pages_per_sequence);
   outcomes_.resize(sequences);
+  chunk_outcomes_.resize(sequences);
   params_.resize(sequences);
   path_length_.resize(sequences);
   bonus_.resize(sequences);

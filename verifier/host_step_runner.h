@@ -27,6 +27,7 @@ class HostStepRunner final : public StepRunner {
   absl::Status Run(std::span<const StepTree> trees, std::span<const StepChunk> chunks,
                    absl::FunctionRef<void()> meanwhile) override;
   const TreeOutcome& outcome(int tree) const override { return outcomes_[tree]; }
+  const ChunkOutcome& chunk_outcome(int chunk) const override { return chunk_outcomes_[chunk]; }
   void CopyPathFeatures(int tree, int32_t rows, BFloat16* out) const override;
   absl::Status ReadFeatures(std::span<const int32_t> page_table, int32_t position, int32_t rows,
                             BFloat16* out) override;
@@ -47,7 +48,8 @@ class HostStepRunner final : public StepRunner {
   StreamView stream_;
 
   StepBatch batch_;
-  std::vector<TreeOutcome> outcomes_;  // [sequences]
+  std::vector<ChunkOutcome> chunk_outcomes_;  // [sequences]
+  std::vector<TreeOutcome> outcomes_;         // [sequences]
   std::vector<kernels::SamplingParams> params_;
   std::vector<int32_t> noise_position_;  // [logits rows] of the token being chosen
   std::vector<TokenId> chosen_;          // [logits rows]

@@ -11,7 +11,9 @@
 #include "common/tensor/view.h"
 #include "kernels/sample_target/sample_target.h"
 #include "verifier/step_batch.h"
+#include "verifier/step_controls.h"
 #include "verifier/step_size.h"
+#include "verifier/verifier.h"
 
 namespace arborist::verifier {
 
@@ -22,6 +24,7 @@ struct StepTree {
   std::span<const TokenId> token;
   std::span<const int32_t> parent;
   kernels::SamplingParams sampling;
+  const StepControls* controls = nullptr;  // null: none
 };
 
 // One sequence's prompt tokens in a step.
@@ -29,6 +32,10 @@ struct StepChunk {
   std::span<const int32_t> page_table;
   int32_t first_position = 0;
   std::span<const TokenId> tokens;
+  // Empty, or scored: after each of `tokens` the token whose log-probability is wanted; -1: nobody asks. A
+  // scored chunk's rows have logits and count against max_logits_rows. They stand before chunks that are not
+  // scored.
+  std::span<const TokenId> next = {};
 };
 
 // What became of a tree. Spans and views are of host memory and valid until the next Run.
@@ -37,7 +44,16 @@ struct TreeOutcome {
   std::span<const int32_t> path;     // accepted nodes, the root (0) first; K/V now at root_position + i
   TokenId bonus{};                   // chosen after the last of the path
   std::span<const float> log_probs;  // [path] of the token chosen after each node of the path, raw logits
-  bool compacted = false;            // the path was not contiguous
+  // [path, k] the k most probable tokens after each node of the path, raw logits: descending, ties by id; k
+  // as its controls ask for, at most the vocabulary.
+  std::span<const TokenLogProb> top_log_probs;
+  bool compacted = false;  // the path was not contiguous
+};
+
+// What became of a scored chunk. As long valid.
+struct ChunkOutcome {
+  absl::Status status;               // of this chunk alone: the model's logits were not finite
+  std::span<const float> log_probs;  // [tokens] of StepChunk::next, raw logits; 0 where nobody asks
 };
 
 class ShadowVerifier;
@@ -56,6 +72,8 @@ class StepRunner {
     return Run(trees, chunks, [] {});
   }
   virtual const TreeOutcome& outcome(int tree) const = 0;
+  // Of the chunks that are scored.
+  virtual const ChunkOutcome& chunk_outcome(int chunk) const = 0;
 
   // Copies the features of the first `rows` nodes of a tree's path to `out`, [rows, hidden]. Only with a
   // projection, and until the next Run.
@@ -77,8 +95,8 @@ class StepRunner {
   bool shadowed_ = false;
 };
 
-// All sequences of a step in the order that every runner keeps: trees first, so that rows with logits are the
-// rows [0, tree rows).
+// All sequences of a step in the order that every runner keeps: trees, scored chunks, other chunks. So rows
+// with logits are the first ones.
 void FillStep(std::span<const StepTree> trees, std::span<const StepChunk> chunks, StepBatch& batch);
 
 }  // namespace arborist::verifier

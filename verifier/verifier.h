@@ -21,12 +21,40 @@ struct SequenceKey {
 
 enum class FinishReason { kNone, kStopId, kMaxTokens, kContextLimit };
 
+// A value added to one token's logit.
+struct LogitBias {
+  TokenId token{};
+  float bias = 0;
+};
+
+// What acts on logits besides the sampling parameters, and what is told of them. The default changes and
+// tells nothing. Order: bias, allowed ids, penalties (DESIGN 3).
+struct SamplingControls {
+  float repetition_penalty = 1;  // > 0; of tokens in prompt or output
+  float presence_penalty = 0;    // of tokens in the output
+  float frequency_penalty = 0;   // per occurrence in the output
+  std::vector<LogitBias> logit_bias;
+  std::vector<TokenId> allowed_token_ids;  // empty: all
+  int min_tokens = 0;                      // no stop id is chosen before so many output tokens
+  int top_log_probs = 0;                   // most probable tokens told beside each
+  bool prompt_log_probs = false;           // log-probabilities of the prompt's tokens are told
+};
+
+// A token and its log-probability under the raw logits.
+struct TokenLogProb {
+  TokenId token{};
+  float log_prob = 0;
+
+  bool operator==(const TokenLogProb&) const = default;
+};
+
 struct OpenArgs {
   SequenceKey key;
   int64_t epoch = 0;
   std::vector<TokenId> prompt;         // >= 1 token
   std::vector<TokenId> output_so_far;  // positions count prompt + output
   kernels::SamplingParams sampling;
+  SamplingControls controls;
   std::vector<TokenId> stop_ids;  // end the sequence and are part of the output; empty with ignore_eos
   int max_tokens = 0;             // of the whole output, output_so_far included; > 0
   int priority = 0;               // larger is admitted earlier: a point is worth a second of waiting
@@ -47,9 +75,12 @@ struct Committed {
   int32_t first_position = 0;  // 0-based index in prompt + output of tokens[0]
   std::vector<TokenId> tokens;
   std::vector<float> log_probs;  // of tokens, raw logits
-  int verified_nodes = 0;        // drafted nodes that were verified
-  int cut_nodes = 0;             // drafted nodes cut off before verification
-  bool compacted = false;        // the accepted path was not contiguous
+  // [tokens, k] the most probable tokens beside each, descending, ties by id; k as asked for, at most the
+  // vocabulary.
+  std::vector<TokenLogProb> top_log_probs;
+  int verified_nodes = 0;  // drafted nodes that were verified
+  int cut_nodes = 0;       // drafted nodes cut off before verification
+  bool compacted = false;  // the accepted path was not contiguous
   FinishReason finish_reason = FinishReason::kNone;
   int next_budget = 0;
   double queue_seconds = 0;
