@@ -1,15 +1,12 @@
 #include "coordinator/generation_defaults.h"
 
-#include <fstream>
-
 #include "absl/strings/str_cat.h"
+#include "common/base/model_file.h"
 #include "common/base/status_macros.h"
 #include "common/json/json.h"
 
 namespace arborist::coordinator {
 namespace {
-
-bool Exists(const std::string& path) { return std::ifstream(path).good(); }
 
 absl::StatusOr<std::vector<TokenId>> EosIds(const JsonObject& json) {
   std::vector<TokenId> out;
@@ -66,13 +63,13 @@ absl::Status ReadSampling(const JsonObject& json, GenerationDefaults& out) {
 absl::StatusOr<GenerationDefaults> ReadGenerationDefaults(const std::string& directory) {
   GenerationDefaults out;
   const std::string generation = directory + "/generation_config.json";
-  if (Exists(generation)) {
+  if (HasModelFile(generation)) {
     ASSIGN_OR_RETURN(const JsonObject json, ReadJson(generation));
     RETURN_IF_ERROR(ReadSampling(json, out));
     ASSIGN_OR_RETURN(out.eos_ids, EosIds(json));
   }
   const std::string config = directory + "/config.json";
-  if (out.eos_ids.empty() && Exists(config)) {
+  if (out.eos_ids.empty() && HasModelFile(config)) {
     ASSIGN_OR_RETURN(const JsonObject json, ReadJson(config));
     ASSIGN_OR_RETURN(out.eos_ids, EosIds(json));
     if (out.eos_ids.empty() && json.Has("text_config")) {

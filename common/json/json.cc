@@ -3,10 +3,9 @@
 #include <google/protobuf/util/json_util.h>
 
 #include <cmath>
-#include <fstream>
-#include <sstream>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/model_file.h"
 #include "common/base/status_macros.h"
 
 namespace arborist {
@@ -150,12 +149,8 @@ absl::StatusOr<JsonObject> ParseJson(const std::string& text, const std::string&
 }
 
 absl::StatusOr<JsonObject> ReadJson(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  if (!file || !(text << file.rdbuf())) {
-    return absl::NotFoundError(absl::StrCat(path, ": cannot be read, expected a JSON file"));
-  }
-  return ParseJson(text.str(), path);
+  ASSIGN_OR_RETURN(const std::string text, ReadModelFile(path, kMaxModelJsonBytes));
+  return ParseJson(text, path);
 }
 
 }  // namespace arborist

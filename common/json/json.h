@@ -52,6 +52,7 @@ class JsonObject {
 
 // The top level must be an object. `place` names the text in errors.
 absl::StatusOr<JsonObject> ParseJson(const std::string& text, const std::string& place);
+// Of a model's directory: what model_file.h refuses is refused.
 absl::StatusOr<JsonObject> ReadJson(const std::string& path);
 
 }  // namespace arborist

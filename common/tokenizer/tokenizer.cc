@@ -1,9 +1,7 @@
 #include "common/tokenizer/tokenizer.h"
 
-#include <fstream>
-#include <sstream>
-
 #include "absl/strings/str_cat.h"
+#include "common/base/model_file.h"
 #include "common/base/status_macros.h"
 #include "common/json/json.h"
 #include "common/tokenizer/byte_alphabet.h"
@@ -13,15 +11,6 @@
 
 namespace arborist {
 namespace {
-
-absl::StatusOr<std::string> ReadFile(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  if (!file || !(text << file.rdbuf())) {
-    return absl::NotFoundError(absl::StrCat("tokenizer=", path, " cannot be read, expected a file"));
-  }
-  return text.str();
-}
 
 std::string HashOf(std::initializer_list<std::string_view> texts) {  // FNV-1a
   uint64_t hash = 0xcbf29ce484222325u;
@@ -47,11 +36,11 @@ absl::StatusOr<std::string> BosText(const JsonObject& config) {
 }  // namespace
 
 absl::StatusOr<Tokenizer> Tokenizer::Load(const std::string& directory) {
-  ASSIGN_OR_RETURN(const std::string json, ReadFile(directory + "/tokenizer.json"));
+  ASSIGN_OR_RETURN(const std::string json, ReadModelFile(directory + "/tokenizer.json", kMaxModelJsonBytes));
   const std::string config_path = directory + "/tokenizer_config.json";
   std::string config;
-  if (std::ifstream(config_path)) {
-    ASSIGN_OR_RETURN(config, ReadFile(config_path));
+  if (HasModelFile(config_path)) {
+    ASSIGN_OR_RETURN(config, ReadModelFile(config_path, kMaxModelJsonBytes));
   }
   return Parse(json, config, directory);
 }

@@ -1,10 +1,10 @@
 #include "common/weights/checkpoint.h"
 
-#include <filesystem>
 #include <set>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/model_file.h"
 #include "common/base/status_macros.h"
 #include "common/json/json.h"
 
@@ -13,11 +13,6 @@ namespace {
 
 constexpr char kSingle[] = "model.safetensors";
 constexpr char kIndex[] = "model.safetensors.index.json";
-
-bool Exists(const std::string& path) {
-  std::error_code error;
-  return std::filesystem::exists(path, error);
-}
 
 // Tensor name -> shard name.
 absl::StatusOr<std::map<std::string, std::string>> ReadIndex(const std::string& directory) {
@@ -41,10 +36,10 @@ absl::StatusOr<std::map<std::string, std::string>> ReadIndex(const std::string& 
 }  // namespace
 
 absl::StatusOr<std::vector<std::string>> WeightFileNames(const std::string& directory) {
-  if (Exists(absl::StrCat(directory, "/", kSingle))) {
+  if (HasModelFile(absl::StrCat(directory, "/", kSingle))) {
     return std::vector<std::string>{kSingle};
   }
-  if (!Exists(absl::StrCat(directory, "/", kIndex))) {
+  if (!HasModelFile(absl::StrCat(directory, "/", kIndex))) {
     return absl::NotFoundError(absl::StrCat(directory, ": no weights, expected ", kSingle, " or ", kIndex));
   }
   ASSIGN_OR_RETURN(const auto shard_of, ReadIndex(directory));

@@ -13,6 +13,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/model_file.h"
 #include "common/base/status_macros.h"
 #include "common/weights/checkpoint.h"
 #include "common/weights/mapped_file.h"
@@ -39,6 +40,9 @@ struct CachedHash {
 // One line a file: "size seconds nanoseconds hash name". A damaged line is worth nothing and is dropped.
 std::map<std::string, CachedHash> ReadCache(const std::string& path) {
   std::map<std::string, CachedHash> cache;
+  if (!CheckModelFile(path).ok()) {  // a pipe would hold us up
+    return cache;
+  }
   std::ifstream file(path);
   std::string line;
   while (std::getline(file, line)) {

@@ -10,6 +10,8 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/model_file.h"
+#include "common/base/status_macros.h"
 
 namespace arborist {
 namespace {
@@ -23,6 +25,7 @@ absl::Status Failed(const std::string& path, const char* what) {
 }  // namespace
 
 absl::StatusOr<MappedFile> MappedFile::Open(const std::string& path) {
+  RETURN_IF_ERROR(CheckModelFile(path));
   const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (file < 0) {
     return Failed(path, "cannot be opened");
@@ -32,10 +35,6 @@ absl::StatusOr<MappedFile> MappedFile::Open(const std::string& path) {
     const absl::Status status = Failed(path, "cannot be examined");
     ::close(file);
     return status;
-  }
-  if (!S_ISREG(info.st_mode)) {
-    ::close(file);
-    return absl::InvalidArgumentError(absl::StrCat(path, ": not a regular file"));
   }
   const size_t size = static_cast<size_t>(info.st_size);
   if (size == 0) {  // mmap refuses it

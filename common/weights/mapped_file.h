@@ -9,8 +9,8 @@
 
 namespace arborist {
 
-// A whole regular file, mapped read-only. Bytes stay valid while the object (or what it was moved into)
-// lives; a file that another process truncates meanwhile is outside our protection.
+// A whole file of a model's directory (model_file.h), mapped read-only. Bytes stay valid while the object (or
+// what it was moved into) lives; a file that another process truncates meanwhile is outside our protection.
 class MappedFile {
  public:
   static absl::StatusOr<MappedFile> Open(const std::string& path);

@@ -1,11 +1,11 @@
 #include "verifier/model/model_config.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <limits>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/model_file.h"
 #include "common/base/status_macros.h"
 #include "common/json/json.h"
 
@@ -215,8 +215,7 @@ absl::Status SetIfGiven(const JsonObject& json, const std::string& key,
 
 absl::Status ReadGeneration(const std::string& directory, ModelConfig& config) {
   const std::string path = directory + "/generation_config.json";
-  std::error_code error;
-  if (!std::filesystem::exists(path, error)) {
+  if (!HasModelFile(path)) {
     return absl::OkStatus();
   }
   ASSIGN_OR_RETURN(const JsonObject json, ReadJson(path));
