@@ -13,6 +13,7 @@
 #include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
 #include "common/rpc/status_bridge.h"
+#include "grpc/health/v1/health.pb.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/health_check_service_interface.h"
 #include "grpcpp/security/server_credentials.h"
@@ -31,6 +32,8 @@ void EnablePlugins() {
   static const bool done = [] {
     grpc::EnableDefaultHealthCheckService(true);
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+    // Reflection can describe what is linked, and gRPC's own health service brings no descriptor along.
+    (void)grpc::health::v1::HealthCheckRequest::descriptor();
     return true;
   }();
   (void)done;

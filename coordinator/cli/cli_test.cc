@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -11,116 +12,14 @@
 #include "absl/time/clock.h"
 #include "common/rpc/server.h"
 #include "coordinator/cli/client.h"
-#include "coordinator/cli/generate_flags.h"
 #include "coordinator/cli/json_writer.h"
 
 namespace arborist::coordinator {
 namespace {
 
-using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 constexpr const char* kHelp[] = {"arborist", "generate", "--help"};
-
-absl::StatusOr<GenerateFlags> Parse(std::vector<const char*> words) {
-  words.insert(words.begin(), "generate");
-  GenerateFlags flags;
-  const absl::Status status = ParseGenerateFlags(static_cast<int>(words.size()), words.data(), flags);
-  return status.ok() ? absl::StatusOr<GenerateFlags>(std::move(flags)) : status;
-}
-
-std::string Mistake(std::vector<const char*> words) {
-  const auto flags = Parse(std::move(words));
-  EXPECT_EQ(flags.status().code(), absl::StatusCode::kInvalidArgument);
-  return std::string(flags.status().message());
-}
-
-TEST(GenerateFlagsTest, EveryFlagReachesItsField) {
-  const auto flags = Parse({"--address",
-                            "unix:/tmp/x",
-                            "--prompt",
-                            "hi",
-                            "--max-tokens=5",
-                            "--temperature",
-                            "0.5",
-                            "--top-p",
-                            "0.9",
-                            "--top-k",
-                            "3",
-                            "--min-p",
-                            "0.1",
-                            "--seed",
-                            "18446744073709551615",
-                            "--stop",
-                            "a",
-                            "--stop",
-                            "b",
-                            "--stop-id",
-                            "7",
-                            "--ignore-eos",
-                            "--speculation",
-                            "chain",
-                            "--tree-nodes",
-                            "9",
-                            "--timeout",
-                            "2s",
-                            "--json"});
-  ASSERT_TRUE(flags.ok()) << flags.status();
-  const v1::GenerateRequest& request = flags->request;
-  EXPECT_EQ(flags->connection.address, "unix:/tmp/x");
-  EXPECT_EQ(flags->connection.timeout, absl::Seconds(2));
-  EXPECT_EQ(request.text(), "hi");
-  EXPECT_EQ(request.max_tokens(), 5);
-  EXPECT_EQ(request.temperature(), 0.5f);
-  EXPECT_EQ(request.top_p(), 0.9f);
-  EXPECT_EQ(request.top_k(), 3);
-  EXPECT_EQ(request.min_p(), 0.1f);
-  EXPECT_EQ(request.seed(), UINT64_MAX);
-  EXPECT_THAT(request.stop(), ElementsAre("a", "b"));
-  EXPECT_THAT(request.stop_ids(), ElementsAre(7));
-  EXPECT_TRUE(request.ignore_eos());
-  EXPECT_EQ(request.speculation().mode(), v1::SPECULATION_MODE_CHAIN);
-  EXPECT_EQ(request.speculation().tree_nodes(), 9);
-  EXPECT_TRUE(flags->json);
-}
-
-TEST(GenerateFlagsTest, WhatIsNotGivenStaysUnset) {
-  const auto flags = Parse({"--token-ids", "1,2,3"});
-  ASSERT_TRUE(flags.ok());
-  EXPECT_THAT(flags->request.token_ids().ids(), ElementsAre(1, 2, 3));
-  EXPECT_FALSE(flags->request.has_temperature());
-  EXPECT_FALSE(flags->request.has_seed());
-  EXPECT_FALSE(flags->request.has_max_tokens());
-}
-
-TEST(GenerateFlagsTest, AFileIsThePromptWithEveryByteOfIt) {
-  const std::string path = ::testing::TempDir() + "/prompt.txt";
-  std::ofstream(path) << "line\n\n";
-  EXPECT_EQ(Parse({"--prompt-file", path.c_str()})->request.text(), "line\n\n");
-}
-
-TEST(GenerateFlagsTest, ChatMakesMessages) {
-  const auto flags = Parse({"--chat", "--system", "be brief", "--prompt", "hi"});
-  ASSERT_TRUE(flags.ok());
-  ASSERT_EQ(flags->request.chat().messages_size(), 2);
-  EXPECT_EQ(flags->request.chat().messages(0).role(), "system");
-  EXPECT_EQ(flags->request.chat().messages(1).content(), "hi");
-}
-
-TEST(GenerateFlagsTest, MistakesNameTheFlag) {
-  EXPECT_THAT(Mistake({}), HasSubstr("exactly one of --prompt"));
-  EXPECT_THAT(Mistake({"--prompt", "a", "--token-ids", "1"}), HasSubstr("exactly one of"));
-  EXPECT_THAT(Mistake({"--token-ids", "1,x"}), HasSubstr("--token-ids has x"));
-  EXPECT_THAT(Mistake({"--prompt", "a", "--temperature", "hot"}), HasSubstr("--temperature=hot"));
-  EXPECT_THAT(Mistake({"--prompt", "a", "--seed", "-1"}), HasSubstr("--seed=-1"));
-  EXPECT_THAT(Mistake({"--prompt", "a", "--speculation", "fast"}), HasSubstr("--speculation=fast"));
-  EXPECT_THAT(Mistake({"--prompt", "a", "--timeout", "soon"}), HasSubstr("--timeout=soon"));
-  EXPECT_THAT(Mistake({"--prompt", "\xff"}), HasSubstr("--prompt has a byte at 0 that is not UTF-8"));
-  EXPECT_THAT(Mistake({"--prompt-file", "/nonexistent"}), HasSubstr("--prompt-file=/nonexistent"));
-  EXPECT_THAT(Mistake({"--prompt", "a", "--system", "b"}), HasSubstr("--system"));
-  EXPECT_THAT(Mistake({"--chat", "--token-ids", "1"}), HasSubstr("--chat"));
-  EXPECT_THAT(Mistake({"--bogus"}), HasSubstr("--bogus"));
-}
 
 TEST(ClientTest, AWrongCommandLineIsStatusTwoAndALostServerStatusOne) {
   const char* unknown[] = {"arborist", "dance"};
@@ -219,9 +118,11 @@ TEST(JsonWriterTest, TextIsQuotedAndNumbersStayExact) {
   writer.Unsigned("seed", UINT64_MAX);
   writer.Integers("ids", std::vector<int>{1, 2});
   writer.Number("x", 0.25);
+  writer.Numbers("more", {-0.1f, -INFINITY});
+  writer.List("list", {"{}", "[]"});
   EXPECT_EQ(writer.Finish(),
             "{\"a\\\"b\": \"line\\n\\u0001\\\\\xC3\xA9\", \"seed\": 18446744073709551615, \"ids\": [1, 2], "
-            "\"x\": 0.25}");
+            "\"x\": 0.25, \"more\": [-0.100000001, null], \"list\": [{}, []]}");
 }
 
 TEST(RunClientTest, OutputThatCannotBeWrittenIsAnError) {

@@ -1,28 +1,47 @@
 #include <cstdio>
 
-#include "absl/strings/str_format.h"
 #include "arborist/v1/coordinator.grpc.pb.h"
 #include "coordinator/cli/answer.h"
+#include "coordinator/cli/answer_json.h"
+#include "coordinator/cli/answer_printer.h"
 #include "coordinator/cli/commands.h"
 #include "coordinator/cli/generate_flags.h"
 
 namespace arborist::coordinator {
 namespace {
 
-// The one line of figures.
-std::string Figures(const v1::GenerateFinal& final) {
-  const v1::RequestSeconds& seconds = final.seconds();
-  const double tokens = static_cast<double>(final.usage().completion_tokens());
-  const double decode = seconds.total() - seconds.queue() - seconds.prefill();
-  std::string line = absl::StrFormat(
-      "%d tokens, %.1f tokens/s, %d rounds, mean accepted length %.2f, draft %.3f s, verify %.3f s, wire "
-      "%.3f s",
-      final.usage().completion_tokens(), decode > 0 ? tokens / decode : 0.0, final.rounds(),
-      MeanAcceptedLength(final), seconds.draft(), seconds.verify(), seconds.wire());
-  if (final.fallbacks() > 0) {
-    absl::StrAppendFormat(&line, ", %d fallbacks", final.fallbacks());
+int GenerateAsJson(v1::CoordinatorService::Stub& stub, const GenerateFlags& flags) {
+  const GeneratedAnswers answers = ReadAnswers(stub, flags.connection, flags.request,
+                                               [](const GeneratedAnswers&, const v1::GenerateResponse&) {});
+  std::printf("%s\n", AsJson(flags.request, answers).c_str());
+  return answers.status.ok() ? 0 : PrintRpcError(answers.status);
+}
+
+int GenerateAsText(v1::CoordinatorService::Stub& stub, const GenerateFlags& flags) {
+  AnswerPrinter printer(flags.request.n(), [&](int32_t id) {
+    grpc::ClientContext context;
+    flags.connection.SetDeadline(context);
+    v1::DetokenizeRequest request;
+    request.add_token_ids(id);
+    v1::DetokenizeResponse response;
+    return stub.Detokenize(&context, request, &response).ok() ? response.text() : std::string();
+  });
+  const GeneratedAnswers answers =
+      ReadAnswers(stub, flags.connection, flags.request,
+                  [&](const GeneratedAnswers& so_far, const v1::GenerateResponse& response) {
+                    printer.Show(so_far, response);
+                  });
+  printer.Finish(answers);
+  for (size_t i = 0; i < answers.answers.size(); ++i) {
+    if (!answers.answers[i].final.has_value()) {
+      continue;
+    }
+    if (flags.request.n() > 1) {
+      std::fprintf(stderr, "answer %d: ", static_cast<int>(i));
+    }
+    std::fprintf(stderr, "%s\n", Figures(*answers.answers[i].final).c_str());
   }
-  return line;
+  return answers.status.ok() ? 0 : PrintRpcError(answers.status);
 }
 
 }  // namespace
@@ -37,27 +56,7 @@ int GenerateCommand(int argc, const char* const* argv) {
     return 0;
   }
   const auto stub = v1::CoordinatorService::NewStub(flags.connection.Open());
-  const auto show = [&](const v1::GenerateChunk& chunk) {
-    if (!flags.json) {
-      std::fwrite(chunk.text().data(), 1, chunk.text().size(), stdout);
-      std::fflush(stdout);
-    }
-  };
-  const GeneratedAnswer answer = ReadAnswer(*stub, flags.connection, flags.request, show);
-  if (!flags.json && !answer.text.empty() && answer.text.back() != '\n') {
-    std::fputs("\n", stdout);
-  }
-  if (!answer.status.ok()) {
-    std::fflush(stdout);
-    return PrintRpcError(answer.status);
-  }
-  if (flags.json) {
-    std::printf("%s\n", AsJson(answer).c_str());
-  } else {
-    std::fflush(stdout);
-    std::fprintf(stderr, "%s\n", Figures(answer.final).c_str());
-  }
-  return 0;
+  return flags.json ? GenerateAsJson(*stub, flags) : GenerateAsText(*stub, flags);
 }
 
 }  // namespace arborist::coordinator

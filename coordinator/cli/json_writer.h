@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace arborist::coordinator {
 
@@ -12,7 +13,7 @@ class JsonWriter {
   void Text(std::string_view key, std::string_view value);
   void Integer(std::string_view key, int64_t value);
   void Unsigned(std::string_view key, uint64_t value);
-  void Number(std::string_view key, double value);  // finite
+  void Number(std::string_view key, double value);  // null where it is not finite
   void Boolean(std::string_view key, bool value);
   template <typename List>
   void Integers(std::string_view key, const List& values) {
@@ -23,6 +24,9 @@ class JsonWriter {
     }
     Raw(key, text + "]");
   }
+  void Numbers(std::string_view key, const std::vector<float>& values);
+  // Each is itself JSON.
+  void List(std::string_view key, const std::vector<std::string>& values);
   // `json` is itself JSON.
   void Raw(std::string_view key, std::string_view json);
 
@@ -33,5 +37,6 @@ class JsonWriter {
 };
 
 std::string JsonQuoted(std::string_view text);
+std::string JsonList(const std::vector<std::string>& values);
 
 }  // namespace arborist::coordinator

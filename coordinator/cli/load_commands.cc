@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstdio>
 #include <fstream>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -11,9 +12,11 @@
 #include "absl/time/clock.h"
 #include "arborist/v1/coordinator.grpc.pb.h"
 #include "coordinator/cli/answer.h"
+#include "coordinator/cli/answer_json.h"
 #include "coordinator/cli/command_line.h"
 #include "coordinator/cli/commands.h"
 #include "coordinator/cli/connection.h"
+#include "coordinator/cli/request_flags.h"
 #include "google/protobuf/text_format.h"
 #include "grpc/health/v1/health.grpc.pb.h"
 
@@ -23,14 +26,18 @@ namespace {
 constexpr int64_t kMaxCalls = 1000000;
 constexpr size_t kMaxRequests = 4096;  // each has a thread
 
-absl::StatusOr<std::vector<v1::GenerateRequest>> ReadRequests(const std::string& path) {
+absl::StatusOr<std::vector<v1::GenerateRequest>> ReadRequests(const std::string& path,
+                                                              const v1::GenerateRequest& common) {
   std::ifstream file(path);
   std::vector<v1::GenerateRequest> requests;
   for (std::string line; std::getline(file, line);) {
-    if (!google::protobuf::TextFormat::ParseFromString(line, &requests.emplace_back())) {
+    v1::GenerateRequest own;
+    requests.push_back(common);
+    if (!google::protobuf::TextFormat::ParseFromString(line, &own)) {
       return absl::InvalidArgumentError(absl::StrCat("--requests=", path, " has in line ", requests.size(),
                                                      " what is no GenerateRequest in text format"));
     }
+    requests.back().MergeFrom(own);
   }
   if (requests.empty() || requests.size() > kMaxRequests) {
     return absl::InvalidArgumentError(
@@ -44,42 +51,43 @@ absl::StatusOr<std::vector<v1::GenerateRequest>> ReadRequests(const std::string&
 int BatchCommand(int argc, const char* const* argv) {
   FlagSet flags(
       "usage: arborist batch --requests FILE [flags]    sends every line (a GenerateRequest in text format) "
-      "at "
-      "once; prints a line of JSON for each, in their order, one of a request that failed has `error`; exits "
-      "with 1 if any "
-      "failed");
+      "at once; prints a line of JSON for each, in their order, one of a request that failed has `error`; "
+      "exits with 1 if any failed. Flags of requests hold for every line that does not say otherwise; lists "
+      "of flags and line are joined");
   Connection connection;
   connection.AddFlags(flags);
-  std::vector<v1::GenerateRequest> requests;
-  flags.Add("requests", "the file", [&](const std::string& path) {
-    absl::StatusOr<std::vector<v1::GenerateRequest>> read = ReadRequests(path);
-    if (read.ok()) {
-      requests = *std::move(read);
-    }
-    return read.status();
-  });
+  std::string path;
+  flags.AddText("requests", "the file", [&](const std::string& value) { path = value; });
+  v1::GenerateRequest common;
+  AddRequestFlags(flags, common);
   if (const auto status = ParseCommandLine(flags, argc, argv); status.has_value()) {
     return *status;
   }
-  if (requests.empty()) {
+  if (path.empty()) {
     return PrintUsageError(absl::InvalidArgumentError("expected --requests"));
   }
+  const absl::StatusOr<std::vector<v1::GenerateRequest>> requests = ReadRequests(path, common);
+  if (!requests.ok()) {
+    return PrintUsageError(requests.status());
+  }
   const auto stub = v1::CoordinatorService::NewStub(connection.Open());
-  std::vector<GeneratedAnswer> answers(requests.size());
+  std::vector<GeneratedAnswers> answers(requests->size());
   std::vector<std::thread> threads;
-  for (size_t i = 0; i < requests.size(); ++i) {
-    threads.emplace_back(
-        [&, i] { answers[i] = ReadAnswer(*stub, connection, requests[i], [](const v1::GenerateChunk&) {}); });
+  for (size_t i = 0; i < answers.size(); ++i) {
+    threads.emplace_back([&, i] {
+      answers[i] = ReadAnswers(*stub, connection, (*requests)[i],
+                               [](const GeneratedAnswers&, const v1::GenerateResponse&) {});
+    });
   }
   for (std::thread& thread : threads) {
     thread.join();
   }
   int code = 0;
-  for (const GeneratedAnswer& answer : answers) {
-    if (!answer.status.ok()) {
-      code = PrintRpcError(answer.status);
+  for (size_t i = 0; i < answers.size(); ++i) {
+    if (!answers[i].status.ok()) {
+      code = PrintRpcError(answers[i].status);
     }
-    std::printf("%s\n", AsJson(answer).c_str());
+    std::printf("%s\n", AsJson((*requests)[i], answers[i]).c_str());
   }
   return code;
 }

@@ -54,6 +54,7 @@ std::string AsJson(const v1::GetModelResponse& model) {
   defaults.Integer("top_k", model.defaults().top_k());
   defaults.Number("top_p", model.defaults().top_p());
   defaults.Number("min_p", model.defaults().min_p());
+  defaults.Number("repetition_penalty", model.defaults().repetition_penalty());
   defaults.Text("speculation", ModeName(model.defaults().mode()));
   defaults.Integer("tree_nodes", model.defaults().tree_nodes());
   defaults.Integer("max_tokens", model.defaults().max_tokens());
