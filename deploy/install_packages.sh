@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Installs what a build and a test run need on Debian 12, and nothing when all is there. Needs root only to install.
+#   deploy/install_packages.sh [--build-only | --with-developer-tools]
 set -euo pipefail
 
 packages=(
@@ -9,9 +10,15 @@ packages=(
   libpcre2-dev libutf8proc-dev libssl-dev                  # tokenizer patterns and normal forms; checkpoint hashes
   prometheus-cpp-dev                                       # metrics
   libgtest-dev libgmock-dev libbenchmark-dev               # tests and benchmarks
-  prometheus                                               # tests: promtool
 )
-[ "${1:-}" = "--with-developer-tools" ] && packages+=(clang-format-14 git)
+case "${1:-}" in
+  --build-only) ;;
+  *) packages+=(prometheus python3-yaml) ;;                # tests: what the processes serve, and what deploy/ says
+esac
+if [ "${1:-}" = "--with-developer-tools" ]; then
+  packages+=(clang-format-14 git)
+  command -v kubectl >/dev/null || packages+=(kubernetes-client)  # kubectl kustomize; other packages have it, too
+fi
 
 missing=()
 for package in "${packages[@]}"; do

@@ -60,6 +60,8 @@ tests/check_format.sh
 stage_done "format"
 tests/check_protos.sh
 stage_done "protos"
+tests/check_deployment.sh
+stage_done "deployment"
 
 # Sanitizer builds are CPU only and run the tests named here: those with threads, hand-written memory or outside input.
 source tests/sanitizer_tests.sh
