@@ -68,7 +68,7 @@ if [ -z "$drafter" ] && [ "$model" = deploy/models/arborist-tiny/target ]; then
 fi
 [ -z "$drafter" ] || [ -f "$drafter/config.json" ] || { echo "--drafter=$drafter, expected a directory with config.json" >&2; exit 1; }
 
-deploy/install_packages.sh
+deploy/install_packages.sh --build-only
 mkdir -p build
 echo "building (log: build/quickstart.log) ..."
 if ! { cmake --preset release && cmake --build --preset release -j "$(nproc)" \
