@@ -38,7 +38,8 @@ class RequestFlowTest : public ::testing::Test {
  protected:
   ~RequestFlowTest() override { EndFlow(); }
 
-  // A flow and its call hold each other until one ends. Before what the flow uses goes, and before the next begins.
+  // A flow and its call hold each other until one ends. Before what the flow uses goes, and before the next
+  // begins.
   void EndFlow() {
     if (flow_ != nullptr) {
       flow_->Cancel(absl::CancelledError("the test is over"));
