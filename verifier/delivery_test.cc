@@ -46,6 +46,7 @@ class MeetingSink final : public SequenceSink {
  public:
   explicit MeetingSink(MeetingPoint& point) : point_(point) {}
   void OnProgress(ProgressState, int) override {}
+  void OnPromptLogProbs(int32_t, std::vector<float>) override {}
   void OnReady(int) override {}
   void OnFeatures(int32_t, int32_t, std::vector<uint16_t>) override {}
   void OnCommitted(Committed) override { point_.Come(); }

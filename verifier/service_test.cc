@@ -47,6 +47,44 @@ TEST_F(VerifierServiceTest, TreesAndDecodesAreAnsweredInOrderAndStopEndsWithOk) 
   EXPECT_EQ(fake_.open_sequences(), 0);
 }
 
+// More than the outbox keeps of results: nobody takes a reader for a slow one because the prompt is long.
+TEST_F(VerifierServiceTest, LogProbabilitiesOfAPromptComeInOrderBeforeWaitingHoweverMany) {
+  constexpr int kMessages = 300;
+  constexpr int kValues = 1000;
+  fake_.set_ready_on_open(false);
+  Stream stream(*stub_);
+  stream.Send(OpenRequest());
+  ASSERT_TRUE(fake_.WaitForCall("open"));
+  SequenceSink* sink = fake_.last_sink();
+  fake_.Post([sink] {
+    for (int i = 0; i < kMessages; ++i) {
+      std::vector<float> values;
+      for (int j = 0; j < kValues; ++j) {
+        values.push_back(-static_cast<float>(i * kValues + j));
+      }
+      sink->OnPromptLogProbs(1 + i * kValues, std::move(values));
+      sink->OnProgress(ProgressState::kPrefill, i);
+    }
+    sink->OnProgress(ProgressState::kWaiting, kMessages);
+    sink->OnReady(8);
+  });
+  std::vector<float> all;
+  v1::VerifyResponse response;
+  ASSERT_TRUE(stream.ReadUntil(response, [&](const v1::VerifyResponse& r) {
+    if (r.has_prompt_log_probs()) {
+      EXPECT_EQ(r.prompt_log_probs().first_position(), static_cast<int32_t>(all.size()) + 1);
+      EXPECT_LE(r.prompt_log_probs().log_probs_size(), 4096);
+      const auto& values = r.prompt_log_probs().log_probs();
+      all.insert(all.end(), values.begin(), values.end());
+    }
+    return r.progress().state() == v1::PROGRESS_STATE_WAITING;
+  }));
+  ASSERT_EQ(all.size(), static_cast<size_t>(kMessages * kValues));
+  for (size_t i = 0; i < all.size(); ++i) {
+    ASSERT_EQ(all[i], -static_cast<float>(i));
+  }
+}
+
 TEST_F(VerifierServiceTest, TokensOfADecodeUntilDraftingPaysLeaveTogether) {
   Stream stream(*stub_);
   stream.Send(OpenRequest());

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -91,6 +92,8 @@ struct Committed {
   std::vector<uint16_t> features;
 };
 
+inline constexpr size_t kMaxPromptLogProbs = 4096;
+
 enum class ProgressState { kQueued, kPrefill, kWaiting, kVerify };
 
 // Receives what happens to one sequence, one call after the other, on the verifier's step thread or one that
@@ -100,6 +103,9 @@ class SequenceSink {
  public:
   virtual ~SequenceSink() = default;
   virtual void OnProgress(ProgressState state, int prompt_tokens_done) = 0;
+  // Of prompt tokens [first_position, first_position + log_probs.size()), if asked for: in order, from the
+  // second token on, all before OnReady; at most kMaxPromptLogProbs a call.
+  virtual void OnPromptLogProbs(int32_t first_position, std::vector<float> log_probs) = 0;
   // Prefill is done: the sequence takes a Tree or Decode; so many nodes pay in the first. Features on attach
   // follow by OnFeatures, newest first.
   virtual void OnReady(int next_budget) = 0;

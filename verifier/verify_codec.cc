@@ -264,6 +264,14 @@ v1::VerifyResponse EncodeFeatures(int32_t first_position, int32_t rows,
   return response;
 }
 
+v1::VerifyResponse EncodePromptLogProbs(int32_t first_position, const std::vector<float>& log_probs) {
+  v1::VerifyResponse response;
+  v1::PromptLogProbs& message = *response.mutable_prompt_log_probs();
+  message.set_first_position(first_position);
+  message.mutable_log_probs()->Add(log_probs.begin(), log_probs.end());
+  return response;
+}
+
 v1::VerifyResponse EncodeProgress(ProgressState state, int prompt_tokens_done,
                                   std::optional<int> next_budget) {
   v1::VerifyResponse response;
@@ -301,6 +309,20 @@ bool MergeDecoded(v1::VerifyResponse& tail, v1::VerifyResponse& next) {
     a.mutable_features()->set_row_count(a.features().row_count() + b.features().row_count());
     a.mutable_features()->mutable_rows()->append(b.features().rows());
   }
+  return true;
+}
+
+bool MergePromptLogProbs(v1::VerifyResponse& tail, const v1::VerifyResponse& next) {
+  if (!tail.has_prompt_log_probs() || !next.has_prompt_log_probs()) {
+    return false;
+  }
+  v1::PromptLogProbs& a = *tail.mutable_prompt_log_probs();
+  const v1::PromptLogProbs& b = next.prompt_log_probs();
+  if (a.first_position() + a.log_probs_size() != b.first_position() ||
+      static_cast<size_t>(a.log_probs_size() + b.log_probs_size()) > kMaxPromptLogProbs) {
+    return false;
+  }
+  a.mutable_log_probs()->MergeFrom(b.log_probs());
   return true;
 }
 

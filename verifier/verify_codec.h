@@ -30,11 +30,14 @@ absl::Status CheckDraftSeconds(double seconds);
 v1::VerifyResponse EncodeCommitted(const Committed& committed);
 v1::VerifyResponse EncodeFeatures(int32_t first_position, int32_t rows,
                                   const std::vector<uint16_t>& features);
+v1::VerifyResponse EncodePromptLogProbs(int32_t first_position, const std::vector<float>& log_probs);
 // `next_budget` where the sequence waits for its first round.
 v1::VerifyResponse EncodeProgress(ProgressState state, int prompt_tokens_done,
                                   std::optional<int> next_budget);
 
 // Joins two results of one Decode that a slow reader left waiting, up to 64 tokens; false leaves both alone.
 bool MergeDecoded(v1::VerifyResponse& tail, v1::VerifyResponse& next);
+// The same of log-probabilities of a prompt, up to kMaxPromptLogProbs.
+bool MergePromptLogProbs(v1::VerifyResponse& tail, const v1::VerifyResponse& next);
 
 }  // namespace arborist::verifier

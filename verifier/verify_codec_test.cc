@@ -201,5 +201,21 @@ TEST(MergeDecodedTest, KeepsApartWhatIsNotOneDecode) {
   EXPECT_FALSE(MergeDecoded(progress, next));
 }
 
+TEST(MergePromptLogProbsTest, JoinsNeighboursUpToTheBoundOfAMessage) {
+  const std::vector<float> some(1000, -2.0f);
+  v1::VerifyResponse tail = EncodePromptLogProbs(1, some);
+  for (const int32_t first : {1001, 2001, 3001}) {
+    ASSERT_TRUE(MergePromptLogProbs(tail, EncodePromptLogProbs(first, some)));
+  }
+  EXPECT_EQ(tail.prompt_log_probs().first_position(), 1);
+  EXPECT_EQ(tail.prompt_log_probs().log_probs_size(), 4000);
+  EXPECT_FALSE(MergePromptLogProbs(tail, EncodePromptLogProbs(4001, some))) << "too many";
+  EXPECT_FALSE(MergePromptLogProbs(tail, EncodePromptLogProbs(4002, {-1.0f}))) << "a gap";
+  EXPECT_TRUE(MergePromptLogProbs(tail, EncodePromptLogProbs(4001, std::vector<float>(96, -1.0f))));
+  EXPECT_FALSE(MergePromptLogProbs(tail, EncodeCommitted(Decoded(8, false))));
+  v1::VerifyResponse committed = EncodeCommitted(Decoded(8, false));
+  EXPECT_FALSE(MergePromptLogProbs(committed, EncodePromptLogProbs(9, some)));
+}
+
 }  // namespace
 }  // namespace arborist::verifier

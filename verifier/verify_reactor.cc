@@ -35,6 +35,11 @@ absl::Status OpenError(absl::Status status) {
   return status;
 }
 
+// What a slow reader left waiting.
+bool MergeWaiting(v1::VerifyResponse& tail, v1::VerifyResponse& next) {
+  return MergeDecoded(tail, next) || MergePromptLogProbs(tail, next);
+}
+
 absl::Status RoundError(absl::Status status, const char* invalid_reason) {
   status = WithDefaultReason(status, absl::StatusCode::kInvalidArgument, invalid_reason);
   return WithDefaultReason(status, absl::StatusCode::kFailedPrecondition, reason::kRoundInFlight);
@@ -50,7 +55,7 @@ VerifyReactor::VerifyReactor(Verifier* verifier, const VerifierInfo* info, const
       heartbeat_(heartbeat),
       context_(context),
       outbox_(
-          {}, MergeDecoded, [this](const v1::VerifyResponse* message) { StartWrite(message); },
+          {}, MergeWaiting, [this](const v1::VerifyResponse* message) { StartWrite(message); },
           [this](const grpc::Status& status) { Finish(status); }) {
   heartbeat_->Add(this);
   StartRead(&request_);
@@ -210,6 +215,10 @@ void VerifyReactor::OnProgress(ProgressState state, int prompt_tokens_done) {
   if (say && state != ProgressState::kWaiting) {
     outbox_.PushSignOfLife(EncodeProgress(state, prompt_tokens_done, std::nullopt));
   }
+}
+
+void VerifyReactor::OnPromptLogProbs(int32_t first_position, std::vector<float> log_probs) {
+  outbox_.PushPreface(EncodePromptLogProbs(first_position, log_probs));
 }
 
 void VerifyReactor::OnReady(int next_budget) {

@@ -36,6 +36,7 @@ class VerifyReactor final : public grpc::ServerBidiReactor<v1::VerifyRequest, v1
   void OnDone() override;
 
   void OnProgress(ProgressState state, int prompt_tokens_done) override;
+  void OnPromptLogProbs(int32_t first_position, std::vector<float> log_probs) override;
   void OnReady(int next_budget) override;
   void OnFeatures(int32_t first_position, int32_t rows, std::vector<uint16_t> features) override;
   void OnCommitted(Committed committed) override;

@@ -18,8 +18,8 @@ namespace arborist {
 // reaction on the stack of the call that starts an operation. `finish` runs outside of it, as the reactor may
 // be gone a moment later.
 //
-// Three kinds of messages, in this order of precedence: results (bounded), a sign of life (only the newest is
-// kept) and bulk (sent when nothing else waits; its producer bounds it).
+// Four kinds of messages, in this order of precedence: a preface (its producer bounds it), results (bounded),
+// a sign of life (only the newest is kept) and bulk (sent when nothing else waits; its producer bounds it).
 template <typename Message>
 class ServerOutbox {
  public:
@@ -27,7 +27,7 @@ class ServerOutbox {
     size_t messages = 4;
     size_t bytes = 2 << 20;
   };
-  // Joins `next` onto `tail`, a result that still waits; false if the two must stay apart.
+  // Joins `next` onto `tail`, of a preface or a result that still waits; false if the two must stay apart.
   using Merge = std::function<bool(Message& tail, Message& next)>;
   using Clock = std::chrono::steady_clock;
 
@@ -36,6 +36,19 @@ class ServerOutbox {
   ServerOutbox(Bounds bounds, Merge merge, std::function<void(const Message*)> write,
                std::function<void(const grpc::Status&)> finish)
       : bounds_(bounds), merge_(std::move(merge)), write_(std::move(write)), finish_(std::move(finish)) {}
+
+  // What comes before all results and is known in full before the first of them, so that no bound of messages
+  // that wait would tell a slow reader from a long preface.
+  void PushPreface(Message message) {
+    std::unique_lock lock(mutex_);
+    if (end_.has_value()) {
+      return;
+    }
+    if (preface_.empty() || !merge_ || !merge_(preface_.back(), message)) {
+      preface_.push_back(std::move(message));
+    }
+    Pump(lock);
+  }
 
   // False: the reader is slow, and the message is left as it was; the caller waits for an OnWriteDone or ends
   // the stream by Abort.
@@ -76,7 +89,8 @@ class ServerOutbox {
     }
   }
 
-  // Ends the stream with `status` when the results that wait are out. The first Close or Abort decides.
+  // Ends the stream with `status` when the preface and the results that wait are out. The first Close or
+  // Abort decides.
   void Close(const grpc::Status& status) { End(status, /*keep_results=*/true); }
   // Ends it as soon as the write in flight is done; what waits is dropped.
   void Abort(const grpc::Status& status) { End(status, /*keep_results=*/false); }
@@ -86,7 +100,8 @@ class ServerOutbox {
     std::unique_lock lock(mutex_);
     writing_ = false;
     if (!ok) {
-      results_.clear();  // the peer is gone; the reactor hears of it by OnCancel
+      preface_.clear();  // the peer is gone; the reactor hears of it by OnCancel
+      results_.clear();
       sign_of_life_.reset();
       bulk_.clear();
     }
@@ -110,6 +125,7 @@ class ServerOutbox {
     sign_of_life_.reset();
     bulk_.clear();
     if (!keep_results) {
+      preface_.clear();
       results_.clear();
     }
     Pump(lock);
@@ -120,7 +136,10 @@ class ServerOutbox {
     if (writing_ || finished_) {
       return;
     }
-    if (!results_.empty()) {
+    if (!preface_.empty()) {
+      in_flight_ = std::move(preface_.front());
+      preface_.pop_front();
+    } else if (!results_.empty()) {
       result_bytes_ -= results_.front().second;
       in_flight_ = std::move(results_.front().first);
       results_.pop_front();
@@ -150,6 +169,7 @@ class ServerOutbox {
   std::function<void(const grpc::Status&)> finish_;
 
   mutable std::mutex mutex_;
+  std::deque<Message> preface_;
   std::deque<std::pair<Message, size_t>> results_;  // and their bytes
   size_t result_bytes_ = 0;
   std::optional<Message> sign_of_life_;

@@ -72,6 +72,44 @@ TEST(ServerOutboxTest, ResultsGoBeforeSignsOfLifeBeforeBulk) {
   EXPECT_THAT(reactor.written, ElementsAre("bulk1", "r", "alive", "bulk2"));
 }
 
+TEST(ServerOutboxTest, APrefaceOfAnyLengthGoesBeforeTheResults) {
+  Reactor reactor;
+  reactor.outbox.PushSignOfLife({"old"});
+  for (const char* text : {"p1", "p2", "p3", "p4", "p5"}) {
+    reactor.outbox.PushPreface({text});
+  }
+  EXPECT_TRUE(reactor.outbox.PushResult({"r"}));
+  reactor.outbox.PushSignOfLife({"alive"});
+  for (int i = 0; i < 7; ++i) {
+    reactor.Complete();
+  }
+  EXPECT_THAT(reactor.written, ElementsAre("old", "p1", "p2", "p3", "p4", "p5", "r", "alive"));
+}
+
+TEST(ServerOutboxTest, APrefaceThatWaitsIsMergedSentBeforeACloseAndDroppedByAnAbort) {
+  Reactor closed;
+  closed.merge = true;
+  for (int i = 0; i < 4; ++i) {
+    closed.outbox.PushPreface({"x"});
+  }
+  closed.outbox.PushPreface({"y"});
+  closed.outbox.Close(grpc::Status::OK);
+  closed.outbox.PushPreface({"z"});  // swallowed
+  for (int i = 0; i < 3; ++i) {
+    closed.Complete();
+  }
+  EXPECT_THAT(closed.written, ElementsAre("x", "xxx", "y"));
+  EXPECT_TRUE(closed.finished);
+
+  Reactor aborted;
+  aborted.outbox.PushPreface({"a"});
+  aborted.outbox.PushPreface({"b"});
+  aborted.outbox.Abort(grpc::Status::CANCELLED);
+  aborted.Complete();
+  EXPECT_THAT(aborted.written, ElementsAre("a"));
+  EXPECT_TRUE(aborted.finished);
+}
+
 TEST(ServerOutboxTest, BoundsMessagesAndBytes) {
   Reactor reactor;
   EXPECT_TRUE(reactor.outbox.PushResult({"in flight"}));

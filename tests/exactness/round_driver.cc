@@ -64,6 +64,7 @@ class Stream : public verifier::SequenceSink {
   }
 
   void OnProgress(verifier::ProgressState, int) override {}
+  void OnPromptLogProbs(int32_t, std::vector<float>) override {}
   void OnReady(int) override {
     Change([&] { ready_ = true; });
   }

@@ -14,6 +14,20 @@ void RecordingSink::OnProgress(ProgressState state, int prompt_tokens_done) {
   changed_.notify_all();
 }
 
+void RecordingSink::OnPromptLogProbs(int32_t first_position, std::vector<float> log_probs) {
+  const std::lock_guard lock(mutex_);
+  Check(!closed_.has_value() && !ready_, "log-probabilities of the prompt come before OnReady");
+  Check(first_position == static_cast<int32_t>(prompt_log_probs_.size()) + 1 && !log_probs.empty() &&
+            log_probs.size() <= kMaxPromptLogProbs,
+        "log-probabilities of the prompt continue one another");
+  prompt_log_probs_.insert(prompt_log_probs_.end(), log_probs.begin(), log_probs.end());
+}
+
+std::vector<float> RecordingSink::prompt_log_probs() {
+  const std::lock_guard lock(mutex_);
+  return prompt_log_probs_;
+}
+
 void RecordingSink::OnReady(int next_budget) {
   const std::lock_guard lock(mutex_);
   Check(!closed_.has_value() && !ready_, "OnReady comes once, before OnClosed");

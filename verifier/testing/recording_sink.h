@@ -23,6 +23,7 @@ class RecordingSink final : public SequenceSink {
   };
 
   void OnProgress(ProgressState state, int prompt_tokens_done) override;
+  void OnPromptLogProbs(int32_t first_position, std::vector<float> log_probs) override;
   void OnReady(int) override;
   void OnFeatures(int32_t first_position, int32_t rows, std::vector<uint16_t> features) override;
   void OnCommitted(Committed committed) override;
@@ -37,6 +38,8 @@ class RecordingSink final : public SequenceSink {
   void WaitProgress(ProgressState state);
 
   std::vector<std::pair<ProgressState, int>> progress();
+  // Of the prompt's tokens from the second on, so far.
+  std::vector<float> prompt_log_probs();
   bool closed();
 
  private:
@@ -45,6 +48,7 @@ class RecordingSink final : public SequenceSink {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<std::pair<ProgressState, int>> progress_;
+  std::vector<float> prompt_log_probs_;
   std::vector<FeatureRows> features_;
   std::vector<Committed> committed_;
   size_t taken_ = 0;
