@@ -85,6 +85,9 @@ class Prometheus:
         return [(sample["metric"], float(sample["value"][1])) for sample in result]
 
     def ready(self):
+        if self.process.poll() is not None:
+            with open(self.log.name, encoding="utf-8") as log:
+                raise RuntimeError(f"prometheus ended: {log.read()[-2000:]}")
         try:
             up = self.query("up")
         except (OSError, AssertionError):
