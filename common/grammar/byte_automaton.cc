@@ -6,6 +6,16 @@
 #include "common/base/check.h"
 
 namespace arborist {
+namespace {
+
+// Of a set, of a state beside its row of next states, and of a union: with what the tables hold of them.
+constexpr size_t kSetBytes = 112;
+constexpr size_t kStateBytes = 48;
+constexpr size_t kUnionBytes = 80;
+// For the start state.
+constexpr int64_t kStartWork = 5'000'000;
+
+}  // namespace
 
 size_t ByteAutomaton::SetHash::operator()(const StackSet::Pointer& set) const {
   size_t hash = set->has_empty ? 1 : 0;
@@ -24,11 +34,15 @@ ByteAutomaton::ByteAutomaton(TrimmedGrammar grammar)
   StackSet empty;
   empty.has_empty = true;
   empty_stack_ = Share(std::move(empty));
+  AllowWork(kStartWork);
   start_set_ = Close({{grammar_.start(), empty_stack_}});
 }
 
 StackSet::Pointer ByteAutomaton::Share(StackSet set) {
-  return *shared_.insert(std::make_shared<const StackSet>(std::move(set))).first;
+  const size_t bytes = kSetBytes + set.entries.capacity() * sizeof(set.entries[0]);
+  const auto [found, is_new] = shared_.insert(std::make_shared<const StackSet>(std::move(set)));
+  bytes_ += is_new ? bytes : 0;
+  return *found;
 }
 
 int32_t ByteAutomaton::Intern(StackSet::Pointer set) {
@@ -36,19 +50,18 @@ int32_t ByteAutomaton::Intern(StackSet::Pointer set) {
   if (is_new) {
     states_.push_back(std::move(set));
     next_.resize(next_.size() + grammar_.byte_classes(), kUnknown);
+    bytes_ += kStateBytes + grammar_.byte_classes() * sizeof(int32_t);
   }
   return found->second;
 }
 
 int32_t ByteAutomaton::StartId() { return Intern(start_set_); }
 
-void ByteAutomaton::ForgetIfFull() {
-  if (states_.size() < kMaxStates && shared_.size() < 4 * kMaxStates && unions_.size() < 4 * kMaxStates) {
-    return;
-  }
+void ByteAutomaton::Forget() {
   ++epoch_;
+  bytes_ = 0;
   states_.clear();
-  next_.clear();
+  std::vector<int32_t>().swap(next_);
   ids_.clear();
   shared_.clear();
   unions_.clear();
@@ -87,6 +100,8 @@ StackSet::Pointer ByteAutomaton::Union(const StackSet::Pointer& a, const StackSe
   }
   StackSet::Pointer result = Share(std::move(both));
   unions_.emplace(key, result);
+  bytes_ += kUnionBytes;
+  work_left_ -= static_cast<int64_t>(result->entries.size());
   return result;
 }
 
@@ -100,6 +115,10 @@ StackSet::Pointer ByteAutomaton::Close(Pending pending) {
     }
   };
   while (!pending.empty()) {
+    if (--work_left_ < 0) {
+      exhausted_ = true;
+      return nullptr;
+    }
     auto [state, below] = std::move(pending.back());
     pending.pop_back();
     if (reached_in_[state] == closes_) {
@@ -161,6 +180,9 @@ int32_t ByteAutomaton::Find(size_t slot, int32_t id, uint8_t byte) {
   int32_t next = kDead;
   if (!pending.empty()) {
     StackSet::Pointer set = Close(std::move(pending));
+    if (set == nullptr) {
+      return kDead;
+    }
     next = set->entries.empty() && !set->has_empty ? kDead : Intern(std::move(set));
   }
   next_[slot] = next;

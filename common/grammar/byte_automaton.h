@@ -29,8 +29,9 @@ struct StackSet {
 class ByteAutomaton {
  public:
   static constexpr int32_t kDead = -1;
-  static constexpr size_t kMaxStates = 100'000;  // kept before everything is forgotten and built anew
+  static constexpr size_t kMaxBytes = size_t{64} << 20;  // about; then everything is forgotten and built anew
 
+  // Exhausted, and of no use, if the start alone is too much work.
   explicit ByteAutomaton(TrimmedGrammar grammar);
 
   // A state that outlives the automaton's memory of it. Equality is not defined.
@@ -42,9 +43,14 @@ class ByteAutomaton {
 
   State Start() { return Hold(start_set_, StartId()); }
 
-  // Ids are valid until the next call of ForgetIfFull: a caller looks up the id of its state, and walks from
-  // there.
-  void ForgetIfFull();
+  // Ids are valid until the next call of Forget: a caller looks up the id of its state, and walks from there.
+  void Forget();
+  size_t bytes() const { return bytes_; }  // of what is remembered, about
+  // New states cost work: visits of grammar states. Beyond the limit none are made: Next says kDead and the
+  // automaton is exhausted, for good.
+  void AllowWork(int64_t visits) { work_left_ = visits; }
+  int64_t work_left() const { return work_left_; }
+  bool exhausted() const { return exhausted_; }
   int32_t Id(const State& state);
   State Hold(int32_t id) { return Hold(states_[id], id); }
   int32_t Next(int32_t id, uint8_t byte) {  // kDead if no text of the language goes on like this
@@ -79,6 +85,9 @@ class ByteAutomaton {
   StackSet::Pointer empty_stack_;
   StackSet::Pointer start_set_;
   uint64_t epoch_ = 1;
+  size_t bytes_ = 0;
+  int64_t work_left_ = 0;
+  bool exhausted_ = false;
   std::vector<uint32_t> reached_in_;  // by grammar state: the call of Close that reached it last
   std::vector<uint32_t> place_;       // and where it stands there
   uint32_t closes_ = 0;

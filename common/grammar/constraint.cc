@@ -1,6 +1,7 @@
 #include "common/grammar/constraint.h"
 
 #include <algorithm>
+#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -11,6 +12,9 @@
 
 namespace arborist {
 namespace {
+
+// Of a walk, between two looks for those who wait: some ten microseconds.
+constexpr int32_t kNodesOfTurn = 1024;
 
 absl::StatusOr<std::optional<ByteAutomaton>> CompileGrammar(const ConstraintSpec& spec,
                                                             const TokenVocabulary& vocabulary) {
@@ -41,30 +45,79 @@ absl::StatusOr<std::optional<ByteAutomaton>> CompileGrammar(const ConstraintSpec
   return std::optional<ByteAutomaton>(std::in_place, std::move(trimmed));
 }
 
+absl::Status TooAmbiguous() {
+  return absl::InvalidArgumentError(
+      "json_schema or regex: too much work for one token, expected fewer alternatives that begin alike");
+}
+
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<const Constraint>> Constraint::Compile(
-    const ConstraintSpec& spec, std::shared_ptr<const TokenVocabulary> vocabulary) {
+    const ConstraintSpec& spec, std::shared_ptr<const TokenVocabulary> vocabulary,
+    std::shared_ptr<ConstraintMemory> memory) {
   ASSIGN_OR_RETURN(ForbiddenStrings forbidden, ForbiddenStrings::Create(spec.bad_words));
   ASSIGN_OR_RETURN(std::optional<ByteAutomaton> grammar, CompileGrammar(spec, *vocabulary));
+  if (grammar.has_value() && grammar->exhausted()) {
+    return TooAmbiguous();
+  }
   std::vector<TokenId> stop_ids = spec.stop_ids;
   std::sort(stop_ids.begin(), stop_ids.end());
-  return std::shared_ptr<const Constraint>(
-      new Constraint(std::move(grammar), std::move(forbidden), std::move(vocabulary), std::move(stop_ids)));
+  return std::shared_ptr<const Constraint>(new Constraint(std::move(grammar), std::move(forbidden),
+                                                          std::move(vocabulary), std::move(stop_ids),
+                                                          std::move(memory)));
 }
 
 Constraint::Constraint(std::optional<ByteAutomaton> grammar, ForbiddenStrings forbidden,
-                       std::shared_ptr<const TokenVocabulary> vocabulary, std::vector<TokenId> stop_ids)
+                       std::shared_ptr<const TokenVocabulary> vocabulary, std::vector<TokenId> stop_ids,
+                       std::shared_ptr<ConstraintMemory> memory)
     : vocabulary_(std::move(vocabulary)),
       forbidden_(std::move(forbidden)),
       stop_ids_(std::move(stop_ids)),
       has_forbidden_(!forbidden_.empty()),
       has_grammar_(grammar.has_value()),
-      max_masks_(std::max<size_t>(1, kMaskCacheBytes / (sizeof(uint32_t) * (vocabulary_->words() + 1)))),
-      grammar_(std::move(grammar)) {}
+      memory_(std::move(memory)),
+      grammar_(std::move(grammar)) {
+  memory_->Join();
+}
+
+Constraint::~Constraint() { memory_->Leave(); }
+
+class Constraint::Turn {
+ public:
+  Turn(const Constraint& constraint, int64_t work) : constraint_(constraint), work_(work) {
+    constraint_.in_a_hurry_.fetch_add(1, std::memory_order_relaxed);
+    lock_ = std::unique_lock(constraint_.mutex_);
+    constraint_.in_a_hurry_.fetch_sub(1, std::memory_order_relaxed);
+    if (constraint_.has_grammar_) {
+      constraint_.grammar_->AllowWork(work_);
+    }
+  }
+
+  void LetOthersPass() {
+    const int64_t left = constraint_.has_grammar_ ? constraint_.grammar_->work_left() : 0;
+    lock_.unlock();
+    while (constraint_.in_a_hurry_.load(std::memory_order_relaxed) > 0) {
+      std::this_thread::yield();
+    }
+    lock_.lock();
+    if (constraint_.has_grammar_) {
+      constraint_.grammar_->AllowWork(left);
+    }
+  }
+
+ private:
+  const Constraint& constraint_;
+  const int64_t work_;
+  std::unique_lock<std::mutex> lock_;
+};
+
+absl::Status Constraint::status() const {
+  const Turn turn(*this, kStepWork);
+  return has_grammar_ && grammar_->exhausted() ? TooAmbiguous() : absl::OkStatus();
+}
 
 Constraint::State Constraint::Start() const {
-  const std::lock_guard lock(mutex_);
+  const Turn turn(*this, kStepWork);
   State state;
   if (has_grammar_) {
     state.grammar = grammar_->Start();
@@ -76,8 +129,18 @@ Constraint::Step Constraint::Look(const State& state) const {
   if (!has_grammar_) {
     return {0, state.forbidden};
   }
-  grammar_->ForgetIfFull();
+  ForgetIfFull();
   return {grammar_->Id(state.grammar), state.forbidden};
+}
+
+void Constraint::ForgetIfFull() const {
+  if (grammar_->bytes() > std::min(ByteAutomaton::kMaxBytes, memory_->share() / 2)) {
+    grammar_->Forget();
+  }
+}
+
+Constraint::Key Constraint::KeyOf(const Step& step) const {
+  return {has_grammar_ ? grammar_->Hold(step.grammar).set : nullptr, step.forbidden};
 }
 
 inline bool Constraint::Walk(Step& step, uint8_t byte) const {
@@ -103,12 +166,12 @@ bool Constraint::IsStop(TokenId token) const {
 }
 
 bool Constraint::Accepts(const State& state) const {
-  const std::lock_guard lock(mutex_);
+  const Turn turn(*this, kStepWork);
   return AcceptsAt(Look(state));
 }
 
 bool Constraint::IsFinal(const State& state) const {
-  const std::lock_guard lock(mutex_);
+  const Turn turn(*this, kStepWork);
   const Step here = Look(state);
   for (int byte = 0; byte < 256; ++byte) {
     Step step = here;
@@ -121,7 +184,7 @@ bool Constraint::IsFinal(const State& state) const {
 
 std::optional<Constraint::State> Constraint::Advance(const State& state, TokenId token) const {
   const int32_t id = Raw(token);
-  const std::lock_guard lock(mutex_);
+  const Turn turn(*this, kStepWork);
   Step step = Look(state);
   if (IsStop(token)) {
     return AcceptsAt(step) ? std::optional(state) : std::nullopt;
@@ -146,44 +209,71 @@ std::optional<Constraint::State> Constraint::Advance(const State& state, TokenId
   return next;
 }
 
+std::shared_ptr<const Constraint::Mask> Constraint::CachedTokens(const State& state) const {
+  const Turn turn(*this, kStepWork);
+  const auto found = masks_.find(KeyOf(Look(state)));
+  return found != masks_.end() ? found->second : nullptr;
+}
+
 std::shared_ptr<const Constraint::Mask> Constraint::AllowedTokens(const State& state) const {
-  const std::lock_guard lock(mutex_);
+  Turn turn(*this, kMaskWork);
   const Step step = Look(state);
-  std::pair<StackSet::Pointer, int32_t> key;
-  if (has_grammar_) {
-    key.first = grammar_->Hold(step.grammar).set;
-  }
-  key.second = step.forbidden;
+  Key key = KeyOf(step);
   if (const auto found = masks_.find(key); found != masks_.end()) {
     return found->second;
   }
-  auto mask = std::make_shared<const Mask>(Compute(step));
-  if (masks_.size() >= max_masks_) {
+  auto mask = std::make_shared<const Mask>(Compute(step, turn));
+  const size_t room = std::min(kMaskCacheBytes, memory_->share() / 2);
+  if (masks_.size() >= std::max<size_t>(1, room / (sizeof(uint32_t) * (vocabulary_->words() + 32)))) {
     masks_.clear();
   }
   masks_.emplace(std::move(key), mask);
   return mask;
 }
 
-Constraint::Mask Constraint::Compute(Step start) const {
-  Mask mask(vocabulary_->words(), 0);
-  uint32_t* const words = mask.data();
-  const auto allow = [words](int32_t token) { words[token / 32] |= uint32_t{1} << (token % 32); };
-  if (!has_grammar_) {
-    for (int32_t token = 0; token < vocabulary_->size(); ++token) {
-      if (vocabulary_->bytes(token).empty()) {
-        allow(token);
+bool Constraint::AllowsAny(const State& state, std::span<const uint32_t> among, bool no_stops) const {
+  const Turn turn(*this, kStepWork);
+  const Step start = Look(state);
+  const auto counts = [&](int32_t token) {
+    return among.empty() ||
+           (static_cast<size_t>(token) / 32 < among.size() && (among[token / 32] >> (token % 32) & 1) != 0);
+  };
+  if (!no_stops && AcceptsAt(start)) {
+    for (const TokenId stop : stop_ids_) {
+      if (Raw(stop) >= 0 && Raw(stop) < vocabulary_->size() && counts(Raw(stop))) {
+        return true;
       }
     }
   }
+  if (!has_grammar_) {
+    for (const int32_t token : vocabulary_->silent()) {
+      if (counts(token) && !IsStop(TokenId{token})) {
+        return true;
+      }
+    }
+  }
+  bool found = false;
+  WalkTokens(start, nullptr, [&](int32_t token) {
+    found = counts(token) && !IsStop(TokenId{token});
+    return !found;
+  });
+  return found;
+}
+
+// Calls `visit` with each token that may follow, until it says false.
+template <typename Visit>
+void Constraint::WalkTokens(const Step& start, Turn* turn, const Visit& visit) const {
   const TokenVocabulary::Node* const nodes = vocabulary_->nodes().data();
   const int32_t* const tokens = vocabulary_->tokens().data();
   const auto count = static_cast<int32_t>(vocabulary_->nodes().size()) - 1;
   std::vector<Step> steps(vocabulary_->max_depth() + 1);
   Step* const path = steps.data();
   path[0] = start;
-  for (int32_t i = 0; i < count;) {
+  for (int32_t i = 0, visits = 0; i < count; ++visits) {
     const TokenVocabulary::Node& node = nodes[i];
+    if (turn != nullptr && visits % kNodesOfTurn == 0) {
+      LetOthersPass({path, static_cast<size_t>(node.depth)}, *turn);
+    }
     Step step = path[node.depth - 1];
     if (!Walk(step, node.byte)) {
       i = node.after;
@@ -191,11 +281,47 @@ Constraint::Mask Constraint::Compute(Step start) const {
     }
     path[node.depth] = step;
     for (int32_t t = node.first_token; t < nodes[i + 1].first_token; ++t) {
-      allow(tokens[t]);
+      if (!visit(tokens[t])) {
+        return;
+      }
     }
     ++i;
   }
+}
+
+void Constraint::LetOthersPass(std::span<Step> path, Turn& turn) const {
+  const bool full =
+      has_grammar_ && grammar_->bytes() > 2 * std::min(ByteAutomaton::kMaxBytes, memory_->share());
+  if (!full && in_a_hurry_.load(std::memory_order_relaxed) == 0) {
+    return;
+  }
+  std::vector<ByteAutomaton::State> held;
+  for (size_t i = 0; has_grammar_ && i < path.size(); ++i) {
+    held.push_back(grammar_->Hold(path[i].grammar));
+  }
+  if (full) {
+    grammar_->Forget();
+  }
+  turn.LetOthersPass();
+  for (size_t i = 0; i < held.size(); ++i) {
+    path[i].grammar = grammar_->Id(held[i]);
+  }
+}
+
+Constraint::Mask Constraint::Compute(const Step& start, Turn& turn) const {
+  Mask mask(vocabulary_->words(), 0);
+  uint32_t* const words = mask.data();
+  const auto allow = [words](int32_t token) { words[token / 32] |= uint32_t{1} << (token % 32); };
   const bool accepts = AcceptsAt(start);
+  if (!has_grammar_) {
+    for (const int32_t token : vocabulary_->silent()) {
+      allow(token);
+    }
+  }
+  WalkTokens(start, &turn, [&](int32_t token) {
+    allow(token);
+    return true;
+  });
   for (const TokenId stop : stop_ids_) {
     const int32_t id = Raw(stop);
     if (id >= 0 && id < vocabulary_->size()) {

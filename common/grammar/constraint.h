@@ -1,10 +1,12 @@
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,6 +15,7 @@
 #include "absl/status/statusor.h"
 #include "common/base/ids.h"
 #include "common/grammar/byte_automaton.h"
+#include "common/grammar/constraint_memory.h"
 #include "common/grammar/forbidden_strings.h"
 #include "common/grammar/token_vocabulary.h"
 
@@ -28,7 +31,8 @@ struct ConstraintSpec {
 
 // One request's constraint over the tokens of a vocabulary: a grammar (JSON schema or regex), forbidden
 // strings, or both at once. Immutable to its users and thread-safe: calls take turns on one lock, as the
-// states are built lazily.
+// states are built lazily. A call that computes a mask lets the others pass every few microseconds, so only
+// AllowedTokens takes long (milliseconds, where nothing is cached).
 //
 // Under a grammar special tokens are forbidden, and stop ids are allowed exactly where the text may end; with
 // forbidden strings alone special tokens and stop ids are always allowed. A grammar alone never runs into a
@@ -41,14 +45,24 @@ class Constraint {
     ByteAutomaton::State grammar;
     int32_t forbidden = 0;
   };
-  using Mask =
-      std::vector<uint32_t>;  // [vocabulary.words()]: bit v % 32 of word v / 32 is 1 if token v is allowed
+  // [vocabulary.words()]: bit v % 32 of word v / 32 is 1 if token v is allowed.
+  using Mask = std::vector<uint32_t>;
 
-  static constexpr size_t kMaskCacheBytes = size_t{32} << 20;
+  static constexpr size_t kMaskCacheBytes = size_t{32} << 20;  // at most, and half of the memory's share
+  // Visits of grammar states that one call may cost beyond what is cached: tenths of a second for a mask,
+  // tens of milliseconds for all else.
+  static constexpr int64_t kMaskWork = 2'000'000;
+  static constexpr int64_t kStepWork = 200'000;
 
   // InvalidArgument names the field, the place in it and what is expected.
   static absl::StatusOr<std::shared_ptr<const Constraint>> Compile(
-      const ConstraintSpec& spec, std::shared_ptr<const TokenVocabulary> vocabulary);
+      const ConstraintSpec& spec, std::shared_ptr<const TokenVocabulary> vocabulary,
+      std::shared_ptr<ConstraintMemory> memory = std::make_shared<ConstraintMemory>());
+  ~Constraint();
+
+  // Once a call would have cost more than its work, the constraint is of no use: what that call and later
+  // ones say is wrong. So whoever goes by an answer looks here afterwards. Else OK.
+  absl::Status status() const;
 
   State Start() const;
   bool Accepts(const State& state) const;  // the text may end here
@@ -57,35 +71,52 @@ class Constraint {
   // The state after `token`, or nothing if it is not allowed. A stop id where it is allowed leaves the state.
   std::optional<State> Advance(const State& state, TokenId token) const;
 
-  // Tokens that may come next; ids beyond the vocabulary are forbidden. Cached by state within
-  // kMaskCacheBytes.
+  // Tokens that may come next; ids beyond the vocabulary are forbidden.
   std::shared_ptr<const Mask> AllowedTokens(const State& state) const;
+  // The same if it is cached, else null.
+  std::shared_ptr<const Mask> CachedTokens(const State& state) const;
+  // Whether any token may come next of those in `among` (a mask; empty: of all), stop ids left out if
+  // `no_stops`. Ends with the first one that it finds.
+  bool AllowsAny(const State& state, std::span<const uint32_t> among, bool no_stops) const;
 
  private:
-  Constraint(std::optional<ByteAutomaton> grammar, ForbiddenStrings forbidden,
-             std::shared_ptr<const TokenVocabulary> vocabulary, std::vector<TokenId> stop_ids);
+  using Key = std::pair<StackSet::Pointer, int32_t>;
   struct Step {
     int32_t grammar;
     int32_t forbidden;
   };
+  // One call: holds the lock, and has work to spend.
+  class Turn;
+
+  Constraint(std::optional<ByteAutomaton> grammar, ForbiddenStrings forbidden,
+             std::shared_ptr<const TokenVocabulary> vocabulary, std::vector<TokenId> stop_ids,
+             std::shared_ptr<ConstraintMemory> memory);
   Step Look(const State& state) const;
+  Key KeyOf(const Step& step) const;
+  void ForgetIfFull() const;
   bool Walk(Step& step, uint8_t byte) const;  // false: not allowed
   bool AcceptsAt(const Step& step) const;
   bool IsStop(TokenId token) const;
-  Mask Compute(Step step) const;
+  template <typename Visit>
+  void WalkTokens(const Step& start, Turn* turn, const Visit& visit) const;
+  Mask Compute(const Step& start, Turn& turn) const;
+  // Between two nodes of a walk: lets other calls pass. `path` is what the walk has of steps; their ids may
+  // change.
+  void LetOthersPass(std::span<Step> path, Turn& turn) const;
 
   const std::shared_ptr<const TokenVocabulary> vocabulary_;
   const ForbiddenStrings forbidden_;
   const std::vector<TokenId> stop_ids_;  // ascending
   const bool has_forbidden_;
   const bool has_grammar_;
-  const size_t max_masks_;
+  const std::shared_ptr<ConstraintMemory> memory_;
 
   mutable std::mutex mutex_;
+  mutable std::atomic<int> in_a_hurry_{0};  // calls that wait for the lock
   mutable std::optional<ByteAutomaton> grammar_;
   // By (identity of the grammar's state, forbidden state). The set is held, so that no other takes its
   // address.
-  mutable absl::flat_hash_map<std::pair<StackSet::Pointer, int32_t>, std::shared_ptr<const Mask>> masks_;
+  mutable absl::flat_hash_map<Key, std::shared_ptr<const Mask>> masks_;
 };
 
 }  // namespace arborist

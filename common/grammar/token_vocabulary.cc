@@ -6,9 +6,7 @@ namespace arborist {
 
 TokenVocabulary::TokenVocabulary(std::vector<std::string> bytes) : bytes_(std::move(bytes)) {
   for (int32_t token = 0; token < size(); ++token) {
-    if (!bytes_[token].empty()) {
-      tokens_.push_back(token);
-    }
+    (bytes_[token].empty() ? silent_ : tokens_).push_back(token);
     if (bytes_[token].size() == 1) {
       has_byte_[static_cast<uint8_t>(bytes_[token][0])] = true;
     }
@@ -39,6 +37,17 @@ TokenVocabulary::TokenVocabulary(std::vector<std::string> bytes) : bytes_(std::m
     nodes_[node].after = static_cast<int32_t>(nodes_.size());
   }
   nodes_.push_back({0, 0, 0, static_cast<int32_t>(tokens_.size())});
+}
+
+size_t TokenVocabulary::bytes() const {
+  constexpr size_t kWithinString = 15;
+  size_t sum = nodes_.capacity() * sizeof(Node) +
+               (tokens_.capacity() + silent_.capacity()) * sizeof(int32_t) +
+               bytes_.capacity() * sizeof(std::string);
+  for (const std::string& text : bytes_) {
+    sum += text.size() > kWithinString ? text.size() + 1 : 0;
+  }
+  return sum;
 }
 
 std::shared_ptr<const TokenVocabulary> TokenVocabulary::FromTokenizer(const Tokenizer& tokenizer) {

@@ -34,12 +34,15 @@ class TokenVocabulary {
   const std::vector<Node>& nodes() const { return nodes_; }  // with one more at the end, for first_token
   const std::vector<int32_t>& tokens() const { return tokens_; }
   int32_t max_depth() const { return max_depth_; }
+  const std::vector<int32_t>& silent() const { return silent_; }  // ids without text, ascending
+  size_t bytes() const;                                           // of memory, about
 
  private:
   std::vector<std::string> bytes_;
   std::array<bool, 256> has_byte_{};
   std::vector<Node> nodes_;
   std::vector<int32_t> tokens_;
+  std::vector<int32_t> silent_;
   int32_t max_depth_ = 0;
 };
 
