@@ -13,7 +13,8 @@ packages=(
 )
 case "${1:-}" in
   --build-only) ;;
-  *) packages+=(prometheus python3-yaml) ;;                # tests: what the processes serve, and what deploy/ says
+  *) packages+=(prometheus python3-yaml                    # tests: what the processes serve, and what deploy/ says
+       python3-grpcio python3-protobuf) ;;               # tests: a Python client
 esac
 if [ "${1:-}" = "--with-developer-tools" ]; then
   packages+=(clang-format-14 git)
