@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <string>
 
@@ -19,6 +20,9 @@ absl::Status ValidateAddress(const std::string& field, const std::string& addres
 
 struct ChannelOptions {
   int max_message_bytes = kDefaultMaxMessageBytes;
+  // Until then a peer has to have answered an attempt to connect. Short between our processes, which have
+  // other peers to go to; a client may be further away than that.
+  std::chrono::milliseconds connect_timeout{50};
 };
 
 // A connection of its own (channels never share one, so bulk and control do not block each other). It

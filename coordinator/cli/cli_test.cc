@@ -1,5 +1,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <cstdio>
@@ -8,6 +11,7 @@
 #include <memory>
 #include <thread>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "common/rpc/server.h"
@@ -28,6 +32,24 @@ TEST(ClientTest, AWrongCommandLineIsStatusTwoAndALostServerStatusOne) {
   EXPECT_EQ(RunClient(1, none), 2);
   const char* no_server[] = {"arborist", "model", "--address", "unix:/nonexistent/socket", "--timeout", "2s"};
   EXPECT_EQ(RunClient(6, no_server), 1);
+}
+
+TEST(ClientTest, AServerThatIsSlowToAnswerAConnectionIsWaitedFor) {
+  const int listener = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{
+      .sin_family = AF_INET, .sin_port = 0, .sin_addr = {htonl(INADDR_LOOPBACK)}, .sin_zero = {}};
+  socklen_t size = sizeof(address);
+  ASSERT_EQ(bind(listener, reinterpret_cast<sockaddr*>(&address), size), 0);
+  ASSERT_EQ(listen(listener, 8), 0);  // and never says a word
+  ASSERT_EQ(getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size), 0);
+  const std::string place = absl::StrCat("127.0.0.1:", ntohs(address.sin_port));
+  const char* words[] = {"arborist", "model", "--address", place.c_str(), "--timeout", "700ms"};
+  ::testing::internal::CaptureStderr();
+  const absl::Time begin = absl::Now();
+  EXPECT_EQ(RunClient(6, words), 1);
+  EXPECT_GE(absl::Now() - begin, absl::Milliseconds(690));
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("DEADLINE_EXCEEDED"));
+  close(listener);
 }
 
 TEST(ClientTest, ABatchNeedsAFileOfRequests) {

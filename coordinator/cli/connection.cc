@@ -8,6 +8,11 @@
 #include "common/tokenizer/utf8.h"
 
 namespace arborist::coordinator {
+namespace {
+
+constexpr std::chrono::seconds kConnectTimeout{10};
+
+}  // namespace
 
 void Connection::AddFlags(FlagSet& flags, const std::string& default_timeout) {
   flags.Add("address", absl::StrCat("unix:/path or host:port (default ", address, ")"),
@@ -27,7 +32,7 @@ void Connection::AddFlags(FlagSet& flags, const std::string& default_timeout) {
 }
 
 std::shared_ptr<grpc::Channel> Connection::Open() const {
-  return CreateRpcChannel(address, {.max_message_bytes = kDefaultMaxMessageBytes});
+  return CreateRpcChannel(address, {.connect_timeout = kConnectTimeout});
 }
 
 void Connection::SetDeadline(grpc::ClientContext& context) const {
