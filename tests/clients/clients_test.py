@@ -2,6 +2,7 @@
 """Clients of other languages and tools against three real processes: the Python example with generated stubs, the README's
 lines, and a client that knows nothing but reflection. Runs with a Python that has grpc and google.protobuf."""
 import contextlib
+import json
 import os
 import re
 import shutil
@@ -197,6 +198,17 @@ class WithReflection(unittest.TestCase):
         verifier = self.reflected(CLUSTER.verifier).call("arborist.v1.VerifierService", "GetInfo")
         drafter = self.reflected(CLUSTER.drafter).call("arborist.v1.DrafterService", "GetInfo")
         self.assertEqual(verifier["protocol_version"], drafter["protocol_version"])
+
+    def test_the_readmes_grpcurl_lines_name_what_there_is(self):
+        client = self.reflected(CLUSTER.coordinator)
+        with open(os.path.join(SOURCE, "README.md"), encoding="utf-8") as readme:
+            lines = re.findall(r"^grpcurl -plaintext (?:-d '(.*)' )?127.0.0.1:50050 (describe )?(\S+)$", readme.read(), re.M)
+        self.assertEqual(len(lines), 3)
+        for data, describe, name in lines:
+            if describe:
+                client.load(file_containing_symbol=name)
+            else:
+                self.assertTrue(client.call(*name.split("/"), **json.loads(data)), name)
 
     def test_details_of_errors_are_described_too(self):
         client = self.reflected(CLUSTER.coordinator)
