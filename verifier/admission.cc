@@ -24,9 +24,14 @@ void VerifierImpl::AdmitHeirs() {
   announced_.clear();
   for (const auto& [handle, sequence] : table_.all()) {
     if (sequence->inherited.pages.count() > 0) {
-      const int32_t kept = KeepCommonPrefix(sequence->tokens, sequence->inherited);
-      sequence->pages = std::move(sequence->inherited.pages);
-      sequence->inherited = {};
+      KvInheritance& inherited = sequence->inherited;
+      const int32_t common = CommonTokens(sequence->tokens, inherited.tokens);
+      inherited.computed =
+          std::min(inherited.computed, sequence->log_probs.RowsToTake(inherited.log_probs.known(), common));
+      const int32_t kept = KeepCommonPrefix(sequence->tokens, inherited);
+      sequence->log_probs.Take(inherited.log_probs, common);
+      sequence->pages = std::move(inherited.pages);
+      inherited = {};
       if (!Admit(*sequence, kept)) {
         sequence->pages.Release();  // it wants more than there is: it queues like the others
       }
@@ -75,6 +80,7 @@ bool VerifierImpl::AdmitFromQueue(Sequence& sequence, const SharedPrefix& shared
   sequence.pages = cache_.pool().NewSequence();
   if (shared.pages > 0) {
     sequence.pages.Share(shared.from->pages, shared.pages);
+    sequence.log_probs.Take(shared.from->log_probs, shared.common_tokens);
   }
   if (!Admit(sequence, static_cast<int32_t>(shared.pages * kernels::kPageRows))) {
     sequence.pages.Release();
@@ -88,6 +94,7 @@ bool VerifierImpl::Admit(Sequence& sequence, int32_t kept) {
     return false;
   }
   sequence.computed = kept;
+  sequence.log_probs.BeginAt(kept);
   sequence.ticket = next_ticket_++;
   sequence.phase = Phase::kPrefill;
   BecomeReadyIfComputed(sequence);

@@ -79,7 +79,15 @@ void VerifierImpl::DeliverBoundary() {
   with_features_.clear();
 }
 
+void VerifierImpl::DeliverPromptLogProbs(Sequence& sequence) {
+  while (sequence.log_probs.HasNews()) {
+    PromptLogProbs::News news = sequence.log_probs.TakeNews(kMaxPromptLogProbs);
+    sequence.sink->OnPromptLogProbs(news.first_position, std::move(news.log_probs));
+  }
+}
+
 void VerifierImpl::DeliverPhase(Sequence& sequence) {
+  DeliverPromptLogProbs(sequence);
   switch (sequence.phase) {
     case Phase::kNew:
     case Phase::kQueued:

@@ -11,6 +11,7 @@
 #include "kernels/kernel_set.h"
 #include "verifier/kv_planes.h"
 #include "verifier/page_pool.h"
+#include "verifier/prompt_log_probs.h"
 
 namespace arborist::verifier {
 
@@ -46,11 +47,13 @@ class KvCache {
   std::vector<std::byte> scratch_;
 };
 
-// What one owner of a sequence leaves to the next: pages whose rows [0, computed) hold the K/V of `tokens`.
+// What one owner of a sequence leaves to the next: pages whose rows [0, computed) hold the K/V of `tokens`,
+// and what is known of their log-probabilities.
 struct KvInheritance {
   SequencePages pages;
   std::vector<TokenId> tokens;
   int32_t computed = 0;
+  PromptLogProbs log_probs{};
 };
 
 // Length of the longest common prefix.

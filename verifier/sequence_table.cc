@@ -55,12 +55,16 @@ SharedPrefix SequenceTable::FindSharedPrefix(const Sequence& sequence) const {
     if (&other == &sequence || (!prefills && other.phase != Phase::kReady)) {
       continue;
     }
-    const int32_t common = std::min(CommonTokens(sequence.tokens, other.tokens), sequence.root_position());
-    const int64_t now = KvCache::WholePages(std::min(common, other.computed));
+    const int32_t common = CommonTokens(sequence.tokens, other.tokens);
+    const auto pages = [&](int32_t computed, int32_t log_probs) {
+      return KvCache::WholePages(std::min(
+          {common, sequence.root_position(), computed, sequence.log_probs.RowsToTake(log_probs, common)}));
+    };
+    const int64_t now = pages(other.computed, other.log_probs.known());
     if (now > best.pages) {
-      best = {.from = &other, .pages = now};
+      best = {.from = &other, .pages = now, .common_tokens = common};
     }
-    later = std::max(later, prefills ? KvCache::WholePages(std::min(common, other.root_position())) : now);
+    later = std::max(later, prefills ? pages(other.root_position(), other.log_probs.wanted()) : now);
   }
   best.grows = later > best.pages;
   return best;
@@ -77,7 +81,7 @@ std::unique_ptr<Sequence> SequenceTable::Remove(SequenceHandle handle) {
   }
   KvInheritance left = std::move(sequence->inherited);
   if (sequence->pages.count() > 0) {
-    left = {std::move(sequence->pages), sequence->tokens, sequence->computed};
+    left = {std::move(sequence->pages), sequence->tokens, sequence->computed, sequence->log_probs};
   }
   if (Sequence* successor = Find(sequence->successor); successor != nullptr) {
     successor->inherited = std::move(left);

@@ -33,8 +33,8 @@ struct Round {
 };
 
 // One Open, from its queueing to its OnClosed. While `round.active` the tree belongs to the step thread, and
-// so do pages, computed and features; the rest is guarded by the verifier's mutex. Only the step thread
-// appends to `tokens`, under that mutex, so it may read them without.
+// so do pages, computed, log_probs and features; the rest is guarded by the verifier's mutex. Only the step
+// thread appends to `tokens`, under that mutex, so it may read them without.
 struct Sequence {
   SequenceHandle handle = 0;
   SequenceSink* sink = nullptr;
@@ -60,6 +60,7 @@ struct Sequence {
 
   SequencePages pages;
   int32_t computed = 0;        // positions whose K/V is in the pages
+  PromptLogProbs log_probs;    // in prefill, known for as many rows as are computed, or for all
   KvInheritance inherited;     // until admission
   int32_t features_begin = 0;  // positions still to deliver on attach: [begin, end)
   int32_t features_end = 0;
@@ -76,7 +77,8 @@ struct Sequence {
 struct SharedPrefix {
   const Sequence* from = nullptr;  // null: nothing
   int64_t pages = 0;               // whole ones whose K/V is there
-  bool grows = false;              // there are more when some sample's prefill has ended
+  int32_t common_tokens = 0;
+  bool grows = false;  // there are more when some sample's prefill has ended
 };
 
 // All open sequences, by handle (ascending: in order of their Open) and by key. Not thread-safe.
@@ -91,7 +93,7 @@ class SequenceTable {
   bool IsOpen(const SequenceKey& key) const { return by_key_.contains({key.request_id, key.sample_index}); }
   // Takes the sequence out; its pages, or those it was to inherit, go to its successor if there is one.
   std::unique_ptr<Sequence> Remove(SequenceHandle handle);
-  // Of an admitted one with the longest common text.
+  // Of an admitted one with the longest common text, as far as this one may take it.
   SharedPrefix FindSharedPrefix(const Sequence& sequence) const;
 
   const std::map<SequenceHandle, std::unique_ptr<Sequence>>& all() const { return by_handle_; }

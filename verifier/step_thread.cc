@@ -221,7 +221,11 @@ void VerifierImpl::Plan() {
     tree_rows_.push_back(sequence->round.tree.nodes());
   }
   for (const Sequence* sequence : waiting_prompts_) {
-    prompts_.push_back({.left = sequence->root_position() - sequence->computed});
+    const int32_t owed = sequence->log_probs.owed();
+    prompts_.push_back(
+        {.left = owed > 0 ? owed : sequence->root_position() - sequence->computed,
+         .scored = owed > 0,
+         .before_trees = waiting_trees_.empty() || TicketBefore(sequence, waiting_trees_.front())});
   }
   PlanStep(limits_, tree_rows_, prompts_, plan_);
   trees_.clear();
@@ -230,7 +234,8 @@ void VerifierImpl::Plan() {
     trees_.push_back({.sequence = waiting_trees_[index], .committed = {}});
   }
   for (const StepPlan::Share& share : plan_.chunks) {
-    chunks_.push_back({.sequence = waiting_prompts_[share.index], .rows = share.rows});
+    chunks_.push_back(
+        {.sequence = waiting_prompts_[share.index], .rows = share.rows, .scored = share.scored});
   }
 }
 
@@ -250,10 +255,12 @@ void VerifierImpl::RunStep() {
   }
   for (const ChunkInStep& chunk : chunks_) {
     const Sequence& sequence = *chunk.sequence;
+    const std::span<const TokenId> tokens = sequence.tokens;
     KvCache::CheckWritable(sequence.pages, sequence.computed, chunk.rows);
     step_chunks_.push_back({.page_table = sequence.pages.table(),
                             .first_position = sequence.computed,
-                            .tokens = std::span(sequence.tokens).subspan(sequence.computed, chunk.rows)});
+                            .tokens = tokens.subspan(sequence.computed, chunk.rows),
+                            .next = tokens.subspan(sequence.computed + 1, chunk.scored ? chunk.rows : 0)});
   }
   if (options_.before_step) {
     options_.before_step(step_trees_, step_chunks_, cache_.planes(), device_);
@@ -278,8 +285,8 @@ void VerifierImpl::RunStep() {
     for (int i = 0; i < static_cast<int>(trees_.size()); ++i) {
       ApplyTree(i);
     }
-    for (ChunkInStep& chunk : chunks_) {
-      ApplyChunk(chunk);
+    for (int i = 0; i < static_cast<int>(chunks_.size()); ++i) {
+      ApplyChunk(i);
     }
   }
   MarkProgress();
@@ -320,11 +327,17 @@ void VerifierImpl::ApplyTree(int index) {
   }
 }
 
-void VerifierImpl::ApplyChunk(ChunkInStep& chunk) {
+void VerifierImpl::ApplyChunk(int index) {
+  ChunkInStep& chunk = chunks_[index];
   Sequence& sequence = *chunk.sequence;
-  if (!step_status_.ok()) {
-    sequence.End(step_status_);
+  const absl::Status status =
+      step_status_.ok() && chunk.scored ? runner_->chunk_outcome(index).status : step_status_;
+  if (!status.ok()) {
+    sequence.End(status);
     return;
+  }
+  if (chunk.scored) {
+    sequence.log_probs.Add(runner_->chunk_outcome(index).log_probs);
   }
   sequence.computed += chunk.rows;
   sequence.ticket = next_ticket_++;

@@ -75,6 +75,9 @@ absl::StatusOr<SequenceHandle> VerifierImpl::Open(OpenArgs args, SequenceSink* s
   }
   sequence->sink = sink;
   sequence->output_limit = static_cast<int64_t>(args.prompt.size()) + args.max_tokens;
+  if (args.controls.prompt_log_probs) {
+    sequence->log_probs = PromptLogProbs(static_cast<int32_t>(args.prompt.size()));
+  }
   sequence->tokens = std::move(args.prompt);
   // A step appends without allocating.
   sequence->tokens.reserve(static_cast<size_t>(most_tokens));

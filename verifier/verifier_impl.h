@@ -81,6 +81,7 @@ class VerifierImpl final : public Verifier {
   struct ChunkInStep {
     Sequence* sequence;
     int rows;
+    bool scored;
     bool deliver = false;
   };
 
@@ -99,7 +100,7 @@ class VerifierImpl final : public Verifier {
   void BecomeReadyIfComputed(Sequence& sequence);
   void Plan();
   void ApplyTree(int index);
-  void ApplyChunk(ChunkInStep& chunk);
+  void ApplyChunk(int index);
   // Ends and takes out every sequence; DeliverClosed tells the owners.
   void CloseTable(const absl::Status& status);
 
@@ -120,6 +121,7 @@ class VerifierImpl final : public Verifier {
   void DeliverBoundary();
   void DeliverClosed();
   void DeliverPhase(Sequence& sequence);
+  static void DeliverPromptLogProbs(Sequence& sequence);
   void DeliverFeatureChunk(Sequence& sequence);
   void DeliverStepBegin();
   void DeliverStep();
