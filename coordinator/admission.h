@@ -4,20 +4,20 @@
 
 namespace arborist::coordinator {
 
-// How many requests run at once, with a bound. Thread-safe.
+// How many answers are made at once, with a bound: a request has `n` of them. Thread-safe.
 class Admission {
  public:
   explicit Admission(int most) : most_(most) {}
 
-  // A true Enter is followed by one Leave.
-  bool Enter() {
-    if (running_.fetch_add(1, std::memory_order_relaxed) >= most_) {
-      running_.fetch_sub(1, std::memory_order_relaxed);
+  // All of them or none. A true Enter is followed by one Leave of as many.
+  bool Enter(int answers) {
+    if (running_.fetch_add(answers, std::memory_order_relaxed) + answers > most_) {
+      running_.fetch_sub(answers, std::memory_order_relaxed);
       return false;
     }
     return true;
   }
-  void Leave() { running_.fetch_sub(1, std::memory_order_relaxed); }
+  void Leave(int answers) { running_.fetch_sub(answers, std::memory_order_relaxed); }
   int running() const { return running_.load(std::memory_order_relaxed); }
 
  private:

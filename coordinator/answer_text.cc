@@ -2,38 +2,55 @@
 
 #include <algorithm>
 
+#include "common/tokenizer/utf8.h"
+
 namespace arborist::coordinator {
 namespace {
 
-// Enough of the prompt's end to see an unfinished character: one has at most 3 bytes before its last.
-constexpr size_t kTailTokens = 3;
+// One has at most 3 bytes before its last.
+constexpr size_t kMostUnfinishedBytes = 3;
 
-std::string PromptTail(const Tokenizer& tokenizer, std::span<const TokenId> prompt) {
+std::string UnfinishedCharacter(const Tokenizer& tokenizer, std::span<const TokenId> prompt) {
   std::string bytes;
-  for (const TokenId id : prompt.last(std::min(prompt.size(), kTailTokens))) {
-    bytes += tokenizer.Bytes(id);
+  for (size_t i = prompt.size(); i > 0 && bytes.size() < kMostUnfinishedBytes; --i) {
+    bytes.insert(0, tokenizer.Bytes(prompt[i - 1]));
   }
-  return bytes;
+  return std::string(IncompleteUtf8Tail(bytes));
+}
+
+StreamDecoder DecoderAfter(const std::string& unfinished, bool echo) {
+  StreamDecoder decoder = echo ? StreamDecoder() : StreamDecoder(unfinished);
+  if (echo) {
+    decoder.Append(unfinished);
+  }
+  return decoder;
 }
 
 }  // namespace
 
-AnswerText::AnswerText(const Tokenizer& tokenizer, std::span<const TokenId> prompt,
-                       std::vector<std::string> stops, std::vector<TokenId> stop_ids)
+AnswerText::AnswerText(const Tokenizer& tokenizer, const PathStart& start, TextRules rules)
     : tokenizer_(tokenizer),
-      decoder_(PromptTail(tokenizer, prompt)),
-      stop_rule_(std::move(stops)),
-      stop_ids_(std::move(stop_ids)) {}
+      decoder_(DecoderAfter(UnfinishedCharacter(tokenizer, start.prompt), rules.echo)),
+      stop_rule_(std::move(rules.stops)),
+      stop_ids_(start.sampling.stop_ids),
+      free_tokens_(start.sampling.min_tokens) {}
 
 AnswerText::Result AnswerText::Append(std::span<const TokenId> tokens) {
   Result result;
   for (const TokenId id : tokens) {
     ++result.taken;
+    const bool is_free = free_tokens_ > 0;
+    free_tokens_ -= is_free ? 1 : 0;
     const bool ends = std::find(stop_ids_.begin(), stop_ids_.end(), id) != stop_ids_.end();
     if (ends || tokenizer_.IsSpecial(id)) {
       continue;
     }
-    StopRule::Result piece = stop_rule_.Append(decoder_.Append(tokenizer_.Bytes(id)));
+    std::string text = decoder_.Append(tokenizer_.Bytes(id));
+    if (is_free) {
+      result.text += text;
+      continue;
+    }
+    StopRule::Result piece = stop_rule_.Append(text);
     result.text += piece.text;
     if (piece.stop >= 0) {
       stop_string_ = stop_rule_.stop(piece.stop);

@@ -7,16 +7,24 @@
 #include "common/base/ids.h"
 #include "common/tokenizer/stream_decoder.h"
 #include "common/tokenizer/tokenizer.h"
+#include "coordinator/sequence_path.h"
 #include "coordinator/stop_rule.h"
 
 namespace arborist::coordinator {
 
+struct TextRules {
+  std::vector<std::string> stops;
+  // The client has the prompt's text too: bytes at its end that no answer completes to a character are then
+  // shown (as U+FFFD), so that all text together is that of all tokens.
+  bool echo = false;
+};
+
 // Turns committed tokens into the text of the answer, token by token, until a stop string is complete.
-// Special tokens and the id that ends the answer have no text.
+// Special tokens and the id that ends the answer have no text. Text of the first min_tokens tokens is no part
+// of a stop string.
 class AnswerText {
  public:
-  AnswerText(const Tokenizer& tokenizer, std::span<const TokenId> prompt, std::vector<std::string> stops,
-             std::vector<TokenId> stop_ids);
+  AnswerText(const Tokenizer& tokenizer, const PathStart& start, TextRules rules);
 
   struct Result {
     std::string text;  // certain now
@@ -34,7 +42,8 @@ class AnswerText {
   const Tokenizer& tokenizer_;
   StreamDecoder decoder_;
   StopRule stop_rule_;
-  std::vector<TokenId> stop_ids_;
+  const std::vector<TokenId> stop_ids_;
+  int32_t free_tokens_;  // tokens to come whose text is no part of a stop string
   std::string stop_string_;
 };
 

@@ -1,5 +1,7 @@
 #include "coordinator/config.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "arborist/v1/config.pb.h"
 #include "common/base/status_macros.h"
@@ -7,6 +9,7 @@
 #include "common/rpc/flags.h"
 #include "common/rpc/status_bridge.h"
 #include "common/rpc/textproto.h"
+#include "coordinator/request_codec.h"
 
 namespace arborist::coordinator {
 namespace {
@@ -53,6 +56,8 @@ absl::StatusOr<Config> Check(const v1::CoordinatorConfig& in) {
   out.tokenizer = in.tokenizer();
   out.model_name = in.model_name();
   ASSIGN_OR_RETURN(out.max_requests, ValueOr("max_requests", in.max_requests(), 256, 1, 65536));
+  ASSIGN_OR_RETURN(const int64_t samples, ValueOr("max_samples", in.max_samples(), 128, 1, kMaxSamples));
+  out.max_samples = std::min(static_cast<int>(samples), out.max_requests);  // each is one of those
   ASSIGN_OR_RETURN(out.default_mode, DecodeMode(in.default_mode()));
   ASSIGN_OR_RETURN(out.default_tree_nodes,
                    ValueOr("default_tree_nodes", in.default_tree_nodes(), 16, 1, 255));
@@ -84,6 +89,8 @@ absl::StatusOr<CommandLine> ReadCommandLine(int argc, const char* const* argv) {
   flags.AddText("tokenizer", "directory of the model", [&](const std::string& v) { over.set_tokenizer(v); });
   flags.AddInteger("max-requests", "the most requests at once", 1, 65536,
                    [&](int64_t v) { over.set_max_requests(static_cast<int32_t>(v)); });
+  flags.AddInteger("max-samples", "the most answers of one request", 1, kMaxSamples,
+                   [&](int64_t v) { over.set_max_samples(static_cast<int32_t>(v)); });
   flags.AddInteger("peer-silence-ms", "silence after which a peer is unusable", 50, 600000,
                    [&](int64_t v) { over.mutable_rpc()->set_peer_silence_ms(static_cast<int32_t>(v)); });
   AddMetricsFlag(flags, over);

@@ -19,6 +19,7 @@ struct Config {
   std::string tokenizer;
   std::string model_name;  // empty: the verifier's
   int max_requests = 0;
+  int max_samples = 1;  // of one request; at most max_requests
   Mode default_mode = Mode::kAuto;
   int default_tree_nodes = 0;
   int default_max_tokens = 0;  // 0: the context limit

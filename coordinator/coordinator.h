@@ -12,6 +12,7 @@
 #include "coordinator/config.h"
 #include "coordinator/generation_defaults.h"
 #include "coordinator/peer_router.h"
+#include "coordinator/request_codec.h"
 #include "coordinator/request_flow.h"
 #include "coordinator/request_metrics.h"
 #include "coordinator/worker.h"
@@ -27,6 +28,7 @@ class Coordinator {
   const Config& config() const { return config_; }
   const Tokenizer& tokenizer() const { return tokenizer_; }
   const GenerationDefaults& defaults() const { return defaults_; }
+  RequestLimits limits() const { return {config_.max_samples, config_.max_timeout}; }
   PeerRouter& router() { return *router_; }
   Admission& admission() { return admission_; }
   Worker& worker() { return worker_; }

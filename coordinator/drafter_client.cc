@@ -15,6 +15,8 @@ TokenRun DecodeRun(const v1::Tokens& tokens) {
   run.epoch = tokens.epoch();
   run.first_position = tokens.first_position();
   run.tokens = DecodeTokens(tokens.token_ids());
+  run.log_probs.assign(tokens.log_probs().begin(), tokens.log_probs().end());
+  run.top_log_probs = DecodeTopLogProbs(tokens.top_log_probs());
   run.accepted = tokens.accepted();
   run.verified_nodes = tokens.verified_nodes();
   run.cut_nodes = tokens.cut_nodes();
@@ -52,6 +54,8 @@ class SpeculateCall : public grpc::ClientReadReactor<v1::SpeculateResponse>, pub
     }
     if (response_.has_tokens()) {
       listener_->OnRun(DecodeRun(response_.tokens()));
+    } else if (response_.has_prompt_log_probs()) {
+      listener_->OnPromptScores(DecodePromptScores(response_.prompt_log_probs()));
     } else {
       listener_->OnProgress();
     }

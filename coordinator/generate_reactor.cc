@@ -1,29 +1,25 @@
 #include "coordinator/generate_reactor.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/log/log_line.h"
 #include "common/rpc/protocol.h"
 #include "common/rpc/status_bridge.h"
-#include "common/rpc/tree_codec.h"
-#include "coordinator/sequence_codec.h"
+#include "coordinator/prompt_echo.h"
 
 namespace arborist::coordinator {
 namespace {
 
 // Encoding takes longer than a reaction may.
-constexpr size_t kLongTextBytes = 32 << 10;
+constexpr size_t kLongRequestBytes = 32 << 10;
 
-// Chunks that wait become one: a slow reader gets fewer, larger ones.
-bool MergeChunks(v1::GenerateResponse& tail, v1::GenerateResponse& next) {
-  if (!tail.has_chunk() || !next.has_chunk()) {
-    return false;
-  }
-  tail.mutable_chunk()->mutable_text()->append(next.chunk().text());
-  tail.mutable_chunk()->mutable_token_ids()->MergeFrom(next.chunk().token_ids());
-  return true;
+// Of each answer a chunk and its end, and what cannot be joined beside them.
+ServerOutbox<v1::GenerateResponse>::Bounds OutboxBounds(const v1::GenerateRequest& request, size_t bytes) {
+  const size_t answers = static_cast<size_t>(std::clamp(request.n(), 1, kMaxSamples));
+  return {.messages = 2 + 2 * answers, .bytes = bytes, .merge_depth = 2 + 2 * answers};
 }
 
 }  // namespace
@@ -35,21 +31,30 @@ GenerateReactor::GenerateReactor(Coordinator& coordinator, grpc::CallbackServerC
       request_(request),
       arrived_(absl::Now()),
       outbox_(
-          {.messages = 4, .bytes = coordinator.config().max_unsent_bytes}, MergeChunks,
+          OutboxBounds(request, coordinator.config().max_unsent_bytes), MergeChunks,
           [this](const v1::GenerateResponse* message) { StartWrite(message); },
           [this](const grpc::Status& status) { Finish(status); }) {}
 
 void GenerateReactor::Start() {
-  if (!coordinator_.admission().Enter()) {
-    Refuse(WithRetryDelay(ErrorWithReason(absl::StatusCode::kResourceExhausted, reason::kQueueFull,
-                                          absl::StrCat("requests=", coordinator_.config().max_requests,
-                                                       " are running, expected fewer")),
-                          std::chrono::milliseconds(500)));
+  const absl::StatusOr<int> answers = ResolveSamples(request_, coordinator_.limits());
+  if (!answers.ok()) {
+    End(answers.status());
     return;
   }
-  admitted_ = true;
-  if (request_.ByteSizeLong() > kLongTextBytes) {
-    coordinator_.worker().Post([this] { Begin(); });
+  if (!coordinator_.admission().Enter(*answers)) {
+    End(WithRetryDelay(
+        ErrorWithReason(absl::StatusCode::kResourceExhausted, reason::kQueueFull,
+                        absl::StrCat("max_requests=", coordinator_.config().max_requests,
+                                     " leaves no room for ", *answers, " more now, expected fewer at once")),
+        std::chrono::milliseconds(500)));
+    return;
+  }
+  admitted_ = *answers;
+  waits_ = true;
+  coordinator_.metrics().Awaiting(1);
+  if (request_.ByteSizeLong() * static_cast<size_t>(*answers) > kLongRequestBytes) {
+    const int priority = std::clamp(request_.priority(), -kMaxPriority, kMaxPriority);
+    coordinator_.worker().Post([this] { Begin(); }, priority);
   } else {
     Begin();
   }
@@ -57,7 +62,7 @@ void GenerateReactor::Start() {
 
 void GenerateReactor::Begin() {
   if (absl::Status status = Resolve(); !status.ok()) {
-    Refuse(status);
+    End(status);
   }
 }
 
@@ -71,60 +76,173 @@ absl::Status GenerateReactor::Resolve() {
   model_ = *std::move(model);
   ASSIGN_OR_RETURN(ResolvedRequest resolved,
                    ResolveRequest(request_, model_, coordinator_.ModelName(model_), coordinator_.defaults(),
-                                  coordinator_.tokenizer()));
-  const absl::Duration timeout = std::min(resolved.timeout, coordinator_.config().max_timeout);
-  resolved.start.deadline = std::min(arrived_ + timeout, absl::FromChrono(context_.deadline()));
-  request_id_ = coordinator_.NewRequestId();
-  resolved.start.request_id = request_id_;
-  seed_ = resolved.start.sampling.seed;
-  prompt_tokens_ = static_cast<int64_t>(resolved.start.prompt.size());
-  coordinator_.metrics().PromptRead(prompt_tokens_);
-  auto flow = std::make_shared<RequestFlow>(std::move(resolved.start), std::move(resolved.stops),
-                                            coordinator_.SettingsFor(model_), coordinator_.router(),
-                                            coordinator_.tokenizer(), *this);
+                                  coordinator_.limits(), coordinator_.tokenizer()));
+  facts_ = {.request_id = coordinator_.NewRequestId(),
+            .system_fingerprint = coordinator_.SystemFingerprint(model_),
+            .seed = resolved.start.sampling.seed,
+            .prompt_tokens = static_cast<int64_t>(resolved.start.prompt.size())};
+  coordinator_.metrics().PromptRead(facts_.prompt_tokens);
+  const std::vector<std::shared_ptr<RequestFlow>> flows = MakeFlows(std::move(resolved));
+  Coordinator& coordinator = coordinator_;  // from here on a cancel may end the call, and with it this object
   {
     const std::lock_guard lock(mutex_);
     if (cancelled_) {
       return absl::CancelledError("the client is gone");
     }
-    flow_ = flow;
+    flows_ = flows;
+    running_ = flows.size();
   }
-  coordinator_.Watch(flow);
-  flow->Start();  // may already end it, and with it this object
+  for (const auto& flow : flows) {
+    coordinator.Watch(flow);
+  }
+  for (const auto& flow : flows) {
+    flow->Start();
+  }
   return absl::OkStatus();
+}
+
+std::vector<std::shared_ptr<RequestFlow>> GenerateReactor::MakeFlows(ResolvedRequest resolved) {
+  if (resolved.text.echo) {
+    SetEcho(resolved.start.prompt, resolved.samples);
+  }
+  resolved.start.request_id = facts_.request_id;
+  const FlowSettings settings = SettingsFor(resolved);
+  std::vector<std::shared_ptr<RequestFlow>> flows;
+  for (int index = 0; index < resolved.samples; ++index) {
+    PathStart start = resolved.start;
+    start.sample_index = static_cast<uint32_t>(index);
+    start.sampling.prompt_log_probs &= index == 0;  // the others' are the same
+    Sample& sample = samples_.emplace_back(*this, start.sample_index);
+    flows.push_back(std::make_shared<RequestFlow>(std::move(start), resolved.text, settings,
+                                                  coordinator_.router(), coordinator_.tokenizer(), sample));
+  }
+  return flows;
+}
+
+// The earliest of the request's own limit, the server's and the call's, and its name.
+FlowSettings GenerateReactor::SettingsFor(ResolvedRequest& resolved) {
+  FlowSettings settings = coordinator_.SettingsFor(model_);
+  const absl::Duration timeout = std::min(resolved.timeout, coordinator_.config().max_timeout);
+  settings.deadline_name =
+      resolved.timeout <= timeout
+          ? absl::StrCat("timeout=", absl::FormatDuration(timeout))
+          : absl::StrCat("the server's max_timeout_ms=", absl::ToInt64Milliseconds(timeout));
+  resolved.start.deadline = arrived_ + timeout;
+  if (const absl::Time of_call = absl::FromChrono(context_.deadline()); of_call < resolved.start.deadline) {
+    resolved.start.deadline = of_call;
+    settings.deadline_name = "the call's deadline";
+  }
+  return settings;
+}
+
+void GenerateReactor::SetEcho(const std::vector<TokenId>& prompt, int answers) {
+  struct State {
+    std::vector<TokenId> prompt;
+    uint32_t sample = 0;
+    std::optional<PromptEcho> echo;
+  };
+  auto state = std::make_shared<State>();
+  state->prompt = prompt;
+  outbox_.SetPrefaceSource([this, state, answers](v1::GenerateResponse& next) {
+    if (state->echo.has_value() && state->echo->done()) {
+      state->echo.reset();
+      ++state->sample;
+    }
+    if (state->sample == static_cast<uint32_t>(answers)) {
+      return false;
+    }
+    if (!state->echo.has_value()) {
+      state->echo.emplace(coordinator_.tokenizer(), state->prompt);
+    }
+    next = EchoMessage(state->sample, state->echo->Next());
+    return true;
+  });
 }
 
 double GenerateReactor::SecondsSinceArrival() const {
   return std::max(0.0, absl::ToDoubleSeconds(absl::Now() - arrived_));
 }
 
-void GenerateReactor::Refuse(const absl::Status& status) {
-  if (!counted_.exchange(true)) {
-    const bool deadline_passed = absl::Now() >= absl::FromChrono(context_.deadline());
-    coordinator_.metrics().GenerateFailed(status, ReasonOf(status), OriginOf(status), deadline_passed);
-    coordinator_.metrics().CallEnded(Method::kGenerate, status.code(), SecondsSinceArrival());
-    LogEnd(status.code(), ReasonOf(status));
+absl::Status GenerateReactor::SlowReader() const {
+  return ErrorWithReason(absl::StatusCode::kResourceExhausted, reason::kSlowReader,
+                         absl::StrCat("unsent output exceeds max_unsent_bytes=",
+                                      coordinator_.config().max_unsent_bytes, ", expected a faster reader"));
+}
+
+void GenerateReactor::CancelFlows(const absl::Status& why) {
+  std::vector<std::shared_ptr<RequestFlow>> flows;
+  {
+    const std::lock_guard lock(mutex_);
+    flows = flows_;
   }
-  outbox_.Abort(ToGrpcStatus(status, kCoordinatorOrigin));
+  for (const auto& flow : flows) {
+    flow->Cancel(why);
+  }
 }
 
 void GenerateReactor::OnCancel() {
-  std::shared_ptr<RequestFlow> flow;
   {
     const std::lock_guard lock(mutex_);
     cancelled_ = true;
-    flow = flow_;
   }
-  if (flow != nullptr) {
-    flow->Cancel(absl::CancelledError("the client is gone"));
-  }
+  CancelFlows(absl::CancelledError("the client is gone"));
 }
 
 void GenerateReactor::OnDone() {
-  if (admitted_) {
-    coordinator_.admission().Leave();
+  if (admitted_ > 0) {
+    coordinator_.admission().Leave(admitted_);
   }
   delete this;
+}
+
+// Of one flow, OK or its error. Nothing of this object may be touched after the last one's.
+void GenerateReactor::SampleEnded(const absl::Status& status) {
+  bool first_error = false;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!status.ok() && error_.ok()) {
+      error_ = status;
+      first_error = running_ > 1;
+    }
+  }
+  if (first_error) {
+    CancelFlows(absl::CancelledError("another answer of the request has failed"));
+  }
+  absl::Status end;
+  {
+    const std::lock_guard lock(mutex_);
+    if (--running_ > 0) {
+      return;
+    }
+    end = error_;
+  }
+  End(end);
+}
+
+void GenerateReactor::End(const absl::Status& status) {
+  NoLongerWaits();
+  const std::string reason = ReasonOf(status);
+  if (!status.ok()) {
+    const bool deadline_passed = absl::Now() >= absl::FromChrono(context_.deadline());
+    coordinator_.metrics().GenerateFailed(status, reason, OriginOf(status), deadline_passed);
+  }
+  coordinator_.metrics().CallEnded(Method::kGenerate, status.code(), SecondsSinceArrival());
+  LogEnd(status.code(), reason);
+  if (status.ok()) {
+    outbox_.Close(grpc::Status::OK);
+  } else {
+    outbox_.Abort(ToGrpcStatus(status, kCoordinatorOrigin));
+  }
+}
+
+void GenerateReactor::NoLongerWaits() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!std::exchange(waits_, false)) {
+      return;
+    }
+  }
+  coordinator_.metrics().Awaiting(-1);
 }
 
 // Ids, counts and times. A status's message may quote the request, so it is not there.
@@ -134,9 +252,10 @@ void GenerateReactor::LogEnd(absl::StatusCode code, const std::string& reason) {
     return;
   }
   LogLine line(code == absl::StatusCode::kInternal ? LogLevel::kError : LogLevel::kInfo, "request");
-  line.Add("id", request_id_).Add("client_id", request_.client_request_id());
+  line.Add("id", facts_.request_id).Add("client_id", request_.client_request_id());
   line.Add("code", absl::StatusCodeToString(code)).Add("reason", reason);
-  line.Add("prompt_tokens", prompt_tokens_).Add("output_tokens", sent_tokens_);
+  line.Add("answers", static_cast<int64_t>(admitted_));
+  line.Add("prompt_tokens", facts_.prompt_tokens).Add("output_tokens", sent_tokens_);
   line.Add("seconds", SecondsSinceArrival());
   if (*left_out > 0) {
     line.Add("left_out", *left_out);
@@ -144,90 +263,48 @@ void GenerateReactor::LogEnd(absl::StatusCode code, const std::string& reason) {
   line.Write();
 }
 
-void GenerateReactor::Count(size_t tokens) {
-  if (tokens == 0) {
-    return;
-  }
+void GenerateReactor::Sample::Count(int64_t tokens) {
+  RequestMetrics& metrics = reactor_.coordinator_.metrics();
   const absl::Time now = absl::Now();
-  const auto count = static_cast<int64_t>(tokens);
-  if (last_tokens_ == absl::InfinitePast()) {
-    coordinator_.metrics().FirstTokens(SecondsSinceArrival(), count);
-  } else {
-    coordinator_.metrics().MoreTokens(std::max(0.0, absl::ToDoubleSeconds(now - last_tokens_)), count);
+  bool first_of_call = false;
+  {
+    const std::lock_guard lock(reactor_.mutex_);
+    first_of_call = reactor_.sent_tokens_ == 0;
+    reactor_.sent_tokens_ += tokens;
   }
+  if (first_of_call) {
+    reactor_.NoLongerWaits();
+    metrics.FirstTokens(reactor_.SecondsSinceArrival());
+  }
+  if (last_tokens_ != absl::InfinitePast()) {
+    metrics.MoreTokens(std::max(0.0, absl::ToDoubleSeconds(now - last_tokens_)), tokens);
+  }
+  metrics.TokensSent(tokens);
   last_tokens_ = now;
-  sent_tokens_ += count;
 }
 
-void GenerateReactor::OnChunk(std::string text, std::vector<TokenId> tokens) {
-  Count(tokens.size());
-  v1::GenerateResponse message;
-  message.mutable_chunk()->set_text(std::move(text));
-  EncodeTokens(tokens, *message.mutable_chunk()->mutable_token_ids());
-  if (!outbox_.PushResult(std::move(message))) {
-    std::shared_ptr<RequestFlow> flow;
-    {
-      const std::lock_guard lock(mutex_);
-      flow = flow_;
-    }
-    flow->Cancel(ErrorWithReason(
-        absl::StatusCode::kResourceExhausted, reason::kSlowReader,
-        absl::StrCat("unsent output exceeds max_unsent_bytes=", coordinator_.config().max_unsent_bytes,
-                     ", expected a faster reader")));
+void GenerateReactor::Sample::OnChunk(AnswerChunk chunk) {
+  if (!chunk.tokens.empty()) {
+    Count(static_cast<int64_t>(chunk.tokens.size()));
   }
-}
-
-void GenerateReactor::OnFinish(const Answer& answer) {
-  v1::GenerateResponse message;
-  v1::GenerateFinal& final = *message.mutable_final();
-  final.set_finish_reason(EncodeFinish(answer.finish));
-  final.set_stop_string(answer.stop_string);
-  final.set_seed(seed_);
-  final.set_system_fingerprint(coordinator_.SystemFingerprint(model_));
-  v1::Usage& usage = *final.mutable_usage();
-  usage.set_prompt_tokens(prompt_tokens_);
-  usage.set_completion_tokens(answer.completion_tokens);
-  usage.set_drafted_tokens(answer.verified_nodes + answer.cut_nodes);
-  usage.set_verified_tokens(answer.verified_nodes);
-  usage.set_accepted_tokens(answer.accepted_nodes);
-  final.set_rounds(answer.rounds);
-  final.mutable_accepted_lengths()->Add(answer.accepted_lengths.begin(), answer.accepted_lengths.end());
-  final.set_verified_nodes(answer.verified_nodes);
-  final.set_cut_nodes(answer.cut_nodes);
-  final.set_fallbacks(answer.fallbacks);
-  v1::RequestSeconds& seconds = *final.mutable_seconds();
-  seconds.set_queue(answer.seconds.queue);
-  seconds.set_prefill(answer.seconds.prefill);
-  seconds.set_draft(answer.seconds.draft);
-  seconds.set_verify(answer.seconds.verify);
-  seconds.set_wire(answer.seconds.wire);
-  seconds.set_total(absl::ToDoubleSeconds(absl::Now() - arrived_));
-  final.set_request_id(request_id_);
-  if (!outbox_.PushResult(std::move(message))) {
-    Refuse(ErrorWithReason(absl::StatusCode::kResourceExhausted, reason::kSlowReader,
-                           "the answer's end exceeds max_unsent_bytes, expected a faster reader"));
+  if (!chunk.prompt_log_probs.empty()) {
+    reactor_.outbox_.PushPreface(ChunkMessage(index_, std::move(chunk)));
     return;
   }
-  if (!counted_.exchange(true)) {
-    coordinator_.metrics().Answered(answer.seconds.queue, answer.verified_nodes, answer.accepted_nodes);
-    coordinator_.metrics().CallEnded(Method::kGenerate, absl::StatusCode::kOk, SecondsSinceArrival());
-    LogEnd(absl::StatusCode::kOk, "");
+  if (!reactor_.outbox_.PushResult(ChunkMessage(index_, std::move(chunk)))) {
+    reactor_.CancelFlows(reactor_.SlowReader());
   }
-  outbox_.Close(grpc::Status::OK);
 }
 
-void GenerateReactor::OnError(const PathEnd& error) {
-  absl::Status status = error.status;
-  if (ReasonOf(status).empty() && !error.reason.empty()) {
-    status = WithReason(status, error.reason);
+void GenerateReactor::Sample::OnFinish(const Answer& answer) {
+  if (!reactor_.outbox_.PushResult(
+          FinalMessage(index_, reactor_.facts_, answer, reactor_.SecondsSinceArrival()))) {
+    reactor_.SampleEnded(reactor_.SlowReader());
+    return;
   }
-  if (OriginOf(status).empty() && !error.origin.empty()) {
-    status = WithOrigin(status, error.origin);
-  }
-  if (status.code() == absl::StatusCode::kUnavailable && !RetryDelayOf(status).has_value()) {
-    status = WithRetryDelay(status, std::chrono::milliseconds(1000));
-  }
-  Refuse(status);
+  reactor_.coordinator_.metrics().Answered(answer.seconds.queue, answer.verified_nodes,
+                                           answer.accepted_nodes);
+  reactor_.SampleEnded(absl::OkStatus());
 }
 
 }  // namespace arborist::coordinator

@@ -1,21 +1,25 @@
 #pragma once
 
-#include <atomic>
+#include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "arborist/v1/coordinator.pb.h"
 #include "common/rpc/server_outbox.h"
+#include "coordinator/answer_codec.h"
 #include "coordinator/coordinator.h"
 #include "coordinator/request_codec.h"
 #include "grpcpp/grpcpp.h"
 
 namespace arborist::coordinator {
 
-// One Generate call: the request becomes a flow, the flow's answer becomes messages. Deletes itself in
-// OnDone.
-class GenerateReactor : public grpc::ServerWriteReactor<v1::GenerateResponse>, public AnswerSink {
+// One Generate call: the request becomes a flow for each of its answers, what they say becomes messages. The
+// call ends when all flows have: with OK, or with the error of the first that failed, which cancels the
+// others. Deletes itself in OnDone.
+class GenerateReactor : public grpc::ServerWriteReactor<v1::GenerateResponse> {
  public:
   GenerateReactor(Coordinator& coordinator, grpc::CallbackServerContext& context,
                   const v1::GenerateRequest& request);
@@ -26,35 +30,52 @@ class GenerateReactor : public grpc::ServerWriteReactor<v1::GenerateResponse>, p
   void OnCancel() override;
   void OnDone() override;
 
-  void OnChunk(std::string text, std::vector<TokenId> tokens) override;
-  void OnFinish(const Answer& answer) override;
-  void OnError(const PathEnd& error) override;
-
  private:
+  // One answer.
+  struct Sample : AnswerSink {
+    Sample(GenerateReactor& reactor, uint32_t index) : reactor_(reactor), index_(index) {}
+    void OnChunk(AnswerChunk chunk) override;
+    void OnFinish(const Answer& answer) override;
+    void OnError(const PathEnd& error) override { reactor_.SampleEnded(StatusFor(error)); }
+
+   private:
+    void Count(int64_t tokens);
+
+    GenerateReactor& reactor_;
+    const uint32_t index_;
+    absl::Time last_tokens_ = absl::InfinitePast();
+  };
+
   void Begin();
   absl::Status Resolve();
-  void Refuse(const absl::Status& status);
+  std::vector<std::shared_ptr<RequestFlow>> MakeFlows(ResolvedRequest resolved);
+  FlowSettings SettingsFor(ResolvedRequest& resolved);
+  void SetEcho(const std::vector<TokenId>& prompt, int answers);
+  void CancelFlows(const absl::Status& why);
+  void SampleEnded(const absl::Status& status);
+  void End(const absl::Status& status);
+  absl::Status SlowReader() const;
   double SecondsSinceArrival() const;
-  void Count(size_t tokens);
+  void NoLongerWaits();
   void LogEnd(absl::StatusCode code, const std::string& reason);
 
   Coordinator& coordinator_;
   grpc::CallbackServerContext& context_;
   const v1::GenerateRequest& request_;  // gRPC keeps it until OnDone
   const absl::Time arrived_;
-  absl::Time last_tokens_ = absl::InfinitePast();
-  int64_t sent_tokens_ = 0;
-  std::atomic<bool> counted_{false};  // its end
-  bool admitted_ = false;
+  int admitted_ = 0;  // answers
   VerifierFacts model_;
-  uint64_t seed_ = 0;
-  int64_t prompt_tokens_ = 0;
-  std::string request_id_;
+  RequestFacts facts_;
   ServerOutbox<v1::GenerateResponse> outbox_;
+  std::deque<Sample> samples_;
 
   std::mutex mutex_;  // guards what follows
   bool cancelled_ = false;
-  std::shared_ptr<RequestFlow> flow_;
+  bool waits_ = false;  // for its first tokens
+  int64_t sent_tokens_ = 0;
+  size_t running_ = 0;  // flows that have not ended
+  absl::Status error_;  // the first
+  std::vector<std::shared_ptr<RequestFlow>> flows_;
 };
 
 }  // namespace arborist::coordinator

@@ -51,9 +51,9 @@ absl::Status ReadSampling(const JsonObject& json, GenerationDefaults& out) {
     return json.Unexpected("top_p", "a number in (0, 1]");
   }
   ASSIGN_OR_RETURN(out.min_p, Bounded(json, "min_p", 0, 0, 1));
-  ASSIGN_OR_RETURN(const double penalty, json.NumberOr("repetition_penalty", 1));
-  if (penalty != 1) {
-    return json.Unexpected("repetition_penalty", "1 (penalties are not supported yet)");
+  ASSIGN_OR_RETURN(out.repetition_penalty, Bounded(json, "repetition_penalty", 1, 0, 10));
+  if (out.repetition_penalty == 0) {
+    return json.Unexpected("repetition_penalty", "a number in (0, 10]");
   }
   return absl::OkStatus();
 }

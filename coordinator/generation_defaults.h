@@ -16,6 +16,7 @@ struct GenerationDefaults {
   int32_t top_k = 0;
   float top_p = 1;
   float min_p = 0;
+  float repetition_penalty = 1;
   std::vector<TokenId> eos_ids;
   Mode mode = Mode::kAuto;
   int32_t tree_nodes = 16;

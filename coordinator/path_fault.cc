@@ -38,6 +38,9 @@ PathEnd Silent(const std::string& origin) {
 
 FallbackReason FallbackAfter(bool of_drafter, const PathEnd& end) {
   const bool silent = end.reason == kPeerSilent;
+  if (of_drafter && IsOverload(end)) {
+    return FallbackReason::kDrafterUnavailable;
+  }
   if (of_drafter) {
     return silent ? FallbackReason::kDrafterSilent : FallbackReason::kDrafterFault;
   }

@@ -1,129 +1,65 @@
 #include "coordinator/request_codec.h"
 
 #include <algorithm>
-#include <random>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/rpc/status_bridge.h"
 #include "common/rpc/tree_codec.h"
 #include "common/tokenizer/chat_template.h"
+#include "coordinator/sampling_codec.h"
 
 namespace arborist::coordinator {
 namespace {
 
 constexpr size_t kMaxStops = 16;
 constexpr size_t kMaxStopBytes = 256;
-constexpr int kMaxStopIds = 64;
 constexpr size_t kMaxClientIdBytes = 128;
 constexpr size_t kMaxTextBytes = 16 << 20;
 constexpr int kMaxMessages = 1024;
 constexpr int kMaxTreeNodes = 255;
 
-// The first field in use whose behaviour we lack.
-absl::Status CheckSupported(const v1::GenerateRequest& request) {
-  const std::pair<bool, const char*> later[] = {
-      {request.min_tokens() != 0, "min_tokens"},
-      {request.has_repetition_penalty() && request.repetition_penalty() != 1, "repetition_penalty"},
-      {request.presence_penalty() != 0, "presence_penalty"},
-      {request.frequency_penalty() != 0, "frequency_penalty"},
-      {request.logit_bias_size() != 0, "logit_bias"},
-      {request.allowed_token_ids_size() != 0, "allowed_token_ids"},
-      {request.bad_words_size() != 0, "bad_words"},
-      {request.n() != 0 && request.n() != 1, "n"},
-      {request.log_probs(), "log_probs"},
-      {request.top_log_probs() != 0, "top_log_probs"},
-      {request.prompt_log_probs(), "prompt_log_probs"},
-      {request.echo(), "echo"},
-      {request.has_json_schema(), "json_schema"},
-      {request.has_regex(), "regex"},
-      {request.priority() != 0, "priority"},
-      {request.media_size() != 0, "media"},
-  };
-  for (const auto& [in_use, field] : later) {
-    if (in_use) {
-      return UnsupportedField(field);
-    }
+absl::Status RefuseMedia(const v1::GenerateRequest& request) {
+  if (request.media_size() == 0) {
+    return absl::OkStatus();
+  }
+  const std::string& type = request.media(0).mime_type();
+  return UnsupportedField("media",
+                          absl::StrCat(request.media_size(), " (", type.empty() ? "no mime_type" : type, ")"),
+                          "none: no model served here takes images or other media");
+}
+
+absl::Status CheckClientId(const std::string& id) {
+  if (id.size() > kMaxClientIdBytes) {
+    return FieldError("client_request_id", absl::StrCat(id.size(), " bytes"),
+                      absl::StrCat("at most ", kMaxClientIdBytes, " bytes"));
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<float> Number(const char* field, bool given, float value, float fallback, float least,
-                             float most) {
-  if (!given) {
-    return fallback;
+absl::Status ResolveTimeout(const v1::GenerateRequest& request, const RequestLimits& limits,
+                            ResolvedRequest& out) {
+  if (!request.has_timeout()) {
+    return absl::OkStatus();
   }
-  if (!(value >= least && value <= most)) {  // NaN too
-    return FieldError(field, absl::StrCat(value), absl::StrCat("a number in [", least, ", ", most, "]"));
-  }
-  return value;
-}
-
-absl::Status ResolveSampling(const v1::GenerateRequest& request, const VerifierFacts& model,
-                             const GenerationDefaults& defaults, SamplingParameters& out) {
-  ASSIGN_OR_RETURN(out.temperature, Number("temperature", request.has_temperature(), request.temperature(),
-                                           defaults.temperature, 0, 100));
-  ASSIGN_OR_RETURN(out.top_p, Number("top_p", request.has_top_p(), request.top_p(), defaults.top_p, 0, 1));
-  if (out.top_p == 0) {
-    return FieldError("top_p", "0", "a number in (0, 1]");
-  }
-  ASSIGN_OR_RETURN(out.min_p, Number("min_p", request.has_min_p(), request.min_p(), defaults.min_p, 0, 1));
-  out.top_k = request.has_top_k() ? request.top_k() : std::min(defaults.top_k, model.vocabulary_size);
-  if (out.top_k < 0 || out.top_k > model.vocabulary_size) {
-    return FieldError("top_k", absl::StrCat(out.top_k),
-                      absl::StrCat("an integer in [0, ", model.vocabulary_size, "]"));
-  }
-  if (request.has_seed()) {
-    out.seed = request.seed();
-  } else {
-    std::random_device random;
-    out.seed = (uint64_t{random()} << 32) | random();
-  }
-  if (request.has_max_tokens()) {
-    out.max_tokens = request.max_tokens();
-  } else {
-    out.max_tokens =
-        defaults.max_tokens > 0 ? std::min(defaults.max_tokens, model.context_length) : model.context_length;
-  }
-  if (out.max_tokens < 1 || out.max_tokens > model.context_length) {
-    return FieldError("max_tokens", absl::StrCat(out.max_tokens),
-                      absl::StrCat("an integer in [1, ", model.context_length, "]"));
+  const google::protobuf::Duration& timeout = request.timeout();
+  out.timeout = absl::Seconds(timeout.seconds()) + absl::Nanoseconds(timeout.nanos());
+  const bool valid = timeout.nanos() >= 0 && timeout.nanos() < 1'000'000'000;
+  if (!valid || out.timeout <= absl::ZeroDuration() || out.timeout > limits.max_timeout) {
+    return FieldError("timeout",
+                      valid ? absl::FormatDuration(out.timeout)
+                            : absl::StrCat(timeout.seconds(), "s and ", timeout.nanos(), " nanos"),
+                      absl::StrCat("a duration > 0, at most ", absl::FormatDuration(limits.max_timeout)));
   }
   return absl::OkStatus();
 }
 
-absl::Status ResolveStops(const v1::GenerateRequest& request, const VerifierFacts& model,
-                          const GenerationDefaults& defaults, ResolvedRequest& out) {
-  if (static_cast<size_t>(request.stop_size()) > kMaxStops) {
-    return FieldError("stop", absl::StrCat(request.stop_size(), " strings"),
-                      absl::StrCat("at most ", kMaxStops));
+absl::Status ResolvePriority(const v1::GenerateRequest& request, PathStart& out) {
+  out.priority = request.priority();
+  if (out.priority < -kMaxPriority || out.priority > kMaxPriority) {
+    return FieldError("priority", absl::StrCat(out.priority),
+                      absl::StrCat("an integer in [", -kMaxPriority, ", ", kMaxPriority, "]"));
   }
-  for (int i = 0; i < request.stop_size(); ++i) {
-    const std::string& stop = request.stop(i);
-    if (stop.empty() || stop.size() > kMaxStopBytes) {
-      return FieldError(absl::StrCat("stop[", i, "]"), absl::StrCat(stop.size(), " bytes"),
-                        absl::StrCat("1 to ", kMaxStopBytes, " bytes"));
-    }
-    out.stops.push_back(stop);
-  }
-  if (request.stop_ids_size() > kMaxStopIds) {
-    return FieldError("stop_ids", absl::StrCat(request.stop_ids_size(), " ids"),
-                      absl::StrCat("at most ", kMaxStopIds));
-  }
-  std::vector<TokenId>& ids = out.start.sampling.stop_ids;
-  if (!request.ignore_eos()) {
-    ids = defaults.eos_ids;
-  }
-  for (int i = 0; i < request.stop_ids_size(); ++i) {
-    const int32_t id = request.stop_ids(i);
-    if (id < 0 || id >= model.vocabulary_size) {
-      return FieldError(absl::StrCat("stop_ids[", i, "]"), absl::StrCat(id),
-                        absl::StrCat("an id in [0, ", model.vocabulary_size, ")"));
-    }
-    ids.push_back(TokenId{id});
-  }
-  std::sort(ids.begin(), ids.end());
-  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
   return absl::OkStatus();
 }
 
@@ -225,29 +161,32 @@ absl::StatusOr<std::vector<TokenId>> EncodeChat(const v1::ChatMessages& chat, co
   return EncodeKimiChat(tokenizer, messages, !chat.omit_generation_prompt());
 }
 
+absl::StatusOr<int> ResolveSamples(const v1::GenerateRequest& request, const RequestLimits& limits) {
+  if (request.n() < 0 || request.n() > limits.max_samples) {
+    return FieldError("n", absl::StrCat(request.n()),
+                      absl::StrCat("an integer in [1, ", limits.max_samples, "], or 0 for 1"));
+  }
+  return std::max(request.n(), 1);
+}
+
 absl::StatusOr<ResolvedRequest> ResolveRequest(const v1::GenerateRequest& request, const VerifierFacts& model,
                                                const std::string& model_name,
                                                const GenerationDefaults& defaults,
-                                               const Tokenizer& tokenizer) {
-  RETURN_IF_ERROR(CheckSupported(request));
+                                               const RequestLimits& limits, const Tokenizer& tokenizer) {
+  RETURN_IF_ERROR(RefuseMedia(request));
   if (!request.model().empty() && request.model() != model_name) {
     return ErrorWithReason(absl::StatusCode::kNotFound, "UNKNOWN_MODEL",
                            absl::StrCat("model=", request.model(), ", expected ", model_name, " or nothing"));
   }
-  if (request.client_request_id().size() > kMaxClientIdBytes) {
-    return FieldError("client_request_id", absl::StrCat(request.client_request_id().size(), " bytes"),
-                      absl::StrCat("at most ", kMaxClientIdBytes, " bytes"));
-  }
   ResolvedRequest out;
-  if (request.has_timeout()) {
-    const google::protobuf::Duration& timeout = request.timeout();
-    out.timeout = absl::Seconds(timeout.seconds()) + absl::Nanoseconds(timeout.nanos());
-    if (out.timeout <= absl::ZeroDuration()) {
-      return FieldError("timeout", absl::FormatDuration(out.timeout), "a duration > 0");
-    }
-  }
+  RETURN_IF_ERROR(CheckClientId(request.client_request_id()));
+  ASSIGN_OR_RETURN(out.samples, ResolveSamples(request, limits));
+  RETURN_IF_ERROR(ResolveTimeout(request, limits, out));
+  RETURN_IF_ERROR(ResolvePriority(request, out.start));
   RETURN_IF_ERROR(ResolveSampling(request, model, defaults, out.start.sampling));
-  RETURN_IF_ERROR(ResolveStops(request, model, defaults, out));
+  RETURN_IF_ERROR(CheckStrings("stop", request.stop(), kMaxStops, kMaxStopBytes));
+  out.text.stops.assign(request.stop().begin(), request.stop().end());
+  out.text.echo = request.echo();
   RETURN_IF_ERROR(ResolveSpeculation(request.speculation(), model, defaults, out.start));
   RETURN_IF_ERROR(ResolvePrompt(request, model, tokenizer, out.start.prompt));
   out.start.fingerprint = model.fingerprint;

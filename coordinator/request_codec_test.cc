@@ -28,7 +28,7 @@ class RequestCodecTest : public ::testing::Test {
   }
 
   absl::StatusOr<ResolvedRequest> Resolve() {
-    return ResolveRequest(request_, model_, "tiny", defaults_, tokenizer_);
+    return ResolveRequest(request_, model_, "tiny", defaults_, limits_, tokenizer_);
   }
   void ExpectRefused(const std::string& field, const std::string& message,
                      absl::StatusCode code = absl::StatusCode::kInvalidArgument) {
@@ -43,6 +43,7 @@ class RequestCodecTest : public ::testing::Test {
   Tokenizer tokenizer_;
   v1::GenerateRequest request_;
   GenerationDefaults defaults_;
+  RequestLimits limits_{.max_samples = 8, .max_timeout = absl::Minutes(10)};
   VerifierFacts model_{.protocol_version = 1,
                        .fingerprint = "print",
                        .projection_hash = "",
@@ -89,7 +90,7 @@ TEST_F(RequestCodecTest, WhatIsGivenIsKept) {
   EXPECT_EQ(sampling.seed, 0u);
   EXPECT_EQ(sampling.max_tokens, 9);
   EXPECT_THAT(sampling.stop_ids, ElementsAre(TokenId{8}));
-  EXPECT_THAT(resolved->stops, ElementsAre("x"));
+  EXPECT_THAT(resolved->text.stops, ElementsAre("x"));
   EXPECT_EQ(resolved->timeout, absl::Seconds(3));
   EXPECT_EQ(resolved->start.mode, Mode::kChain);
   EXPECT_EQ(resolved->start.tree_nodes, 5);
@@ -148,33 +149,11 @@ TEST_F(RequestCodecTest, ValuesOutOfBoundsAreRefusedByFieldValueAndExpectation) 
           [](Request& r) { r.set_client_request_id(std::string(129, 'a')); });
 }
 
-TEST_F(RequestCodecTest, FieldsWhoseBehaviourComesLaterAreRefusedByName) {
-  const auto refused = [&](const std::string& field, auto change) {
-    v1::GenerateRequest before = request_;
-    change(request_);
-    const auto resolved = Resolve();
-    EXPECT_EQ(resolved.status().code(), absl::StatusCode::kUnimplemented) << field;
-    EXPECT_EQ(ReasonOf(resolved.status()), reason::kUnsupportedField);
-    EXPECT_THAT(std::string(resolved.status().message()), HasSubstr(field));
-    request_ = before;
-  };
-  using Request = v1::GenerateRequest;
-  refused("min_tokens", [](Request& r) { r.set_min_tokens(1); });
-  refused("repetition_penalty", [](Request& r) { r.set_repetition_penalty(1.1f); });
-  refused("presence_penalty", [](Request& r) { r.set_presence_penalty(1); });
-  refused("frequency_penalty", [](Request& r) { r.set_frequency_penalty(1); });
-  refused("logit_bias", [](Request& r) { r.add_logit_bias(); });
-  refused("allowed_token_ids", [](Request& r) { r.add_allowed_token_ids(1); });
-  refused("bad_words", [](Request& r) { r.add_bad_words("x"); });
-  refused("n", [](Request& r) { r.set_n(2); });
-  refused("log_probs", [](Request& r) { r.set_log_probs(true); });
-  refused("top_log_probs", [](Request& r) { r.set_top_log_probs(1); });
-  refused("prompt_log_probs", [](Request& r) { r.set_prompt_log_probs(true); });
-  refused("echo", [](Request& r) { r.set_echo(true); });
-  refused("json_schema", [](Request& r) { r.set_json_schema("{}"); });
-  refused("regex", [](Request& r) { r.set_regex("a"); });
-  refused("priority", [](Request& r) { r.set_priority(1); });
-  refused("media", [](Request& r) { r.add_media(); });
+TEST_F(RequestCodecTest, MediaAreRefusedByName) {
+  request_.add_media()->set_mime_type("image/png");
+  ExpectRefused("media", "media=1 (image/png), expected none: no model served here takes images",
+                absl::StatusCode::kUnimplemented);
+  EXPECT_EQ(ReasonOf(Resolve().status()), reason::kUnsupportedField);
 }
 
 TEST_F(RequestCodecTest, AnotherModelIsNotFound) {
@@ -213,11 +192,18 @@ TEST_F(DefaultsTest, TemperatureIsGreedyUnlessTheModelSamples) {
   EXPECT_EQ(Read(R"({"do_sample":true,"temperature":0.6,"top_p":0.95})", "{}")->temperature, 0.6f);
 }
 
+TEST_F(DefaultsTest, ARepetitionPenaltyOfTheModelIsADefault) {
+  EXPECT_EQ(Read("{}", "{}")->repetition_penalty, 1);
+  EXPECT_EQ(Read(R"({"repetition_penalty":1.1})", "{}")->repetition_penalty, 1.1f);
+}
+
 TEST_F(DefaultsTest, ValuesWeCannotServeAreRefusedByName) {
   const auto message = [&](const std::string& json) {
     return std::string(Read(json, "{}").status().message());
   };
-  EXPECT_THAT(message(R"({"repetition_penalty":1.1})"), HasSubstr("repetition_penalty=1.1"));
+  EXPECT_THAT(message(R"({"repetition_penalty":0})"),
+              HasSubstr("repetition_penalty=0, expected a number in (0"));
+  EXPECT_THAT(message(R"({"repetition_penalty":11})"), HasSubstr("repetition_penalty=11"));
   EXPECT_THAT(message(R"({"temperature":-1})"), HasSubstr("temperature=-1"));
   EXPECT_THAT(message(R"({"top_p":0})"), HasSubstr("top_p=0"));
   EXPECT_THAT(message(R"({"eos_token_id":"x"})"), HasSubstr("eos_token_id"));

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "coordinator/path_fault.h"
+#include "coordinator/run_check.h"
 
 namespace arborist::coordinator {
 namespace {
@@ -18,6 +19,11 @@ class RequestFlow::Listener : public PathListener {
  public:
   Listener(std::shared_ptr<RequestFlow> flow, int64_t epoch) : flow_(std::move(flow)), epoch_(epoch) {}
 
+  void OnPromptScores(PromptScores scores) override {
+    flow_->serial_.Post([flow = flow_, epoch = epoch_, scores = std::move(scores)]() mutable {
+      flow->HandlePromptScores(epoch, std::move(scores));
+    });
+  }
   void OnRun(TokenRun run) override {
     flow_->serial_.Post([flow = flow_, epoch = epoch_, run = std::move(run)]() mutable {
       flow->HandleRun(epoch, std::move(run));
@@ -43,17 +49,18 @@ class RequestFlow::Listener : public PathListener {
   const int64_t epoch_;
 };
 
-RequestFlow::RequestFlow(PathStart start, std::vector<std::string> stops, const FlowSettings& settings,
-                         Router& router, const Tokenizer& tokenizer, AnswerSink& sink)
+RequestFlow::RequestFlow(PathStart start, TextRules rules, const FlowSettings& settings, Router& router,
+                         const Tokenizer& tokenizer, AnswerSink& sink)
     : state_(std::move(start)),
       requested_max_tokens_(state_.sampling.max_tokens),
       settings_(settings),
       router_(router),
       tokenizer_(tokenizer),
       sink_(sink),
-      text_(tokenizer_, state_.prompt, std::move(stops), state_.sampling.stop_ids) {
+      text_(tokenizer_, state_, std::move(rules)) {
   const int64_t room = settings_.context_length - static_cast<int64_t>(state_.prompt.size());
   state_.sampling.max_tokens = static_cast<int32_t>(std::min<int64_t>(requested_max_tokens_, room));
+  state_.sampling.min_tokens = std::min(state_.sampling.min_tokens, state_.sampling.max_tokens);
   state_.epoch = 1;
 }
 
@@ -109,23 +116,30 @@ void RequestFlow::Begin() {
   }
 }
 
+// What the sink has already is not asked for again: a new owner would read the whole prompt for it.
+PathStart RequestFlow::NextStart() const {
+  PathStart start = state_;
+  start.sampling.prompt_log_probs = prompt_scores_ < OwedPromptScores(state_);
+  return start;
+}
+
 void RequestFlow::BeginDrafting() {
   path_ = Path::kDrafter;
   silent_for_ = absl::ZeroDuration();
-  call_ = drafter_->Speculate(state_, std::make_shared<Listener>(shared_from_this(), state_.epoch));
+  call_ = drafter_->Speculate(NextStart(), std::make_shared<Listener>(shared_from_this(), state_.epoch));
 }
 
 void RequestFlow::BeginUntilDraftingPays() {
   path_ = Path::kVerifier;
   silent_for_ = absl::ZeroDuration();
-  PathStart start = state_;
+  PathStart start = NextStart();
   start.drafter_projection_hash = router_.ProjectionOf(*drafter_);
   call_ = verifier_->Decode(start, std::make_shared<Listener>(shared_from_this(), state_.epoch));
 }
 
 // The stream is left open: the drafter's takes over its pages, and it ends by that.
 void RequestFlow::HandleDraftingPays(int64_t epoch) {
-  if (done_ || epoch != state_.epoch) {
+  if (IsStale(epoch)) {
     return;
   }
   left_ = std::move(call_);
@@ -143,59 +157,44 @@ void RequestFlow::BeginDecode(VerifierClient& verifier) {
   path_ = Path::kVerifier;
   verifier_ = &verifier;
   silent_for_ = absl::ZeroDuration();
-  PathStart start = state_;
+  PathStart start = NextStart();
   start.mode = Mode::kOff;
   start.tree_nodes = 0;
   call_ = verifier.Decode(start, std::make_shared<Listener>(shared_from_this(), state_.epoch));
 }
 
+void RequestFlow::HandlePromptScores(int64_t epoch, PromptScores scores) {
+  if (IsStale(epoch)) {
+    return;
+  }
+  silent_for_ = absl::ZeroDuration();
+  if (absl::Status status = TakeNew(state_, prompt_scores_, scores); !status.ok()) {
+    PathErred(std::move(status));
+    return;
+  }
+  if (!scores.log_probs.empty()) {
+    prompt_scores_ += static_cast<int64_t>(scores.log_probs.size());
+    sink_.OnChunk({.prompt_log_probs = std::move(scores.log_probs)});
+  }
+}
+
 void RequestFlow::HandleRun(int64_t epoch, TokenRun run) {
   // An attempt that was given up may still speak; so may a drafter that woke up with an old epoch in hand.
-  if (done_ || epoch != state_.epoch || run.epoch < state_.epoch) {
+  if (IsStale(epoch) || run.epoch < state_.epoch) {
     return;
   }
   silent_for_ = absl::ZeroDuration();
   CancelLeft();
-  if (absl::Status status = TakeNew(run); !status.ok()) {
-    PathFault({std::move(status), path_ == Path::kDrafter ? "drafter" : "verifier", "BAD_TOKENS"});
+  absl::Status status = TakeNew(state_, settings_.vocabulary_size, run);
+  if (const int64_t owed = OwedPromptScores(state_); prompt_scores_ < owed) {
+    status.Update(absl::InternalError(absl::StrCat("tokens come after ", prompt_scores_,
+                                                   " of the prompt's log-probabilities, expected ", owed)));
+  }
+  if (!status.ok()) {
+    PathErred(std::move(status));
     return;
   }
   Relay(std::move(run));
-}
-
-// Checks a run against what is already known and leaves only its new tokens.
-absl::Status RequestFlow::TakeNew(TokenRun& run) const {
-  const auto bad = [](const auto&... words) { return absl::InternalError(absl::StrCat(words...)); };
-  if (run.epoch != state_.epoch) {
-    return bad("tokens.epoch=", run.epoch, ", expected ", state_.epoch);
-  }
-  const int64_t prompt_size = static_cast<int64_t>(state_.prompt.size());
-  const int64_t known = prompt_size + static_cast<int64_t>(state_.output_so_far.size());
-  if (run.tokens.empty() || run.first_position < prompt_size || run.first_position > known) {
-    return bad("tokens.first_position=", run.first_position, " with ", run.tokens.size(),
-               " tokens, expected ", known, " and at least one token");
-  }
-  const int64_t end = run.first_position + static_cast<int64_t>(run.tokens.size());
-  if (end > prompt_size + state_.sampling.max_tokens) {
-    return bad("tokens reach position ", end, ", expected at most ",
-               prompt_size + state_.sampling.max_tokens);
-  }
-  for (size_t i = 0; i < run.tokens.size(); ++i) {
-    const TokenId id = run.tokens[i];
-    if (Raw(id) < 0 || Raw(id) >= settings_.vocabulary_size) {
-      return bad("tokens.token_ids[", i, "]=", Raw(id), ", expected an id in [0, ", settings_.vocabulary_size,
-                 ")");
-    }
-    const int64_t position = run.first_position + static_cast<int64_t>(i);
-    if (position < known && state_.output_so_far[position - prompt_size] != id) {
-      return bad("tokens repeat position ", position, " as ", Raw(id), ", expected ",
-                 Raw(state_.output_so_far[position - prompt_size]));
-    }
-  }
-  const int64_t repeated =
-      std::min<int64_t>(known - run.first_position, static_cast<int64_t>(run.tokens.size()));
-  run.tokens.erase(run.tokens.begin(), run.tokens.begin() + repeated);
-  return absl::OkStatus();
 }
 
 AnswerText::Result RequestFlow::TextOf(const TokenRun& run) {
@@ -210,6 +209,8 @@ AnswerText::Result RequestFlow::TextOf(const TokenRun& run) {
 void RequestFlow::Relay(TokenRun run) {
   AnswerText::Result piece = TextOf(run);
   run.tokens.resize(piece.taken);
+  run.log_probs.resize(std::min(run.log_probs.size(), piece.taken));
+  run.top_log_probs.resize(std::min(run.top_log_probs.size(), piece.taken));
   answer_.seconds.Add(run.seconds);
   if (!run.tokens.empty()) {
     // Plain steps that a slow reader left unread arrive joined: each token is a round of its own.
@@ -233,7 +234,10 @@ void RequestFlow::Relay(TokenRun run) {
     piece.text += text_.Flush();
   }
   if (!run.tokens.empty() || !piece.text.empty()) {
-    sink_.OnChunk(std::move(piece.text), std::move(run.tokens));
+    sink_.OnChunk({.text = std::move(piece.text),
+                   .tokens = std::move(run.tokens),
+                   .log_probs = std::move(run.log_probs),
+                   .top_log_probs = std::move(run.top_log_probs)});
   }
   if (piece.stopped) {
     CancelCall();  // the path does not know the stop strings and would go on
@@ -244,7 +248,7 @@ void RequestFlow::Relay(TokenRun run) {
 }
 
 void RequestFlow::HandleEnd(int64_t epoch, const PathEnd& end) {
-  if (done_ || epoch != state_.epoch) {
+  if (IsStale(epoch)) {
     return;
   }
   call_.reset();
@@ -258,7 +262,9 @@ void RequestFlow::HandleEnd(int64_t epoch, const PathEnd& end) {
 
 void RequestFlow::HandleTick(absl::Time now) {
   if (now >= state_.deadline) {
-    Fail({absl::DeadlineExceededError("the request's time is over"), "coordinator", "DEADLINE_EXCEEDED"});
+    Fail({absl::DeadlineExceededError(
+              absl::StrCat(settings_.deadline_name, " is over, expected the answer's end before")),
+          "coordinator", "DEADLINE_EXCEEDED"});
     return;
   }
   // When this process itself was asleep, its peers were not silent: one tick counts for a part of the limit
@@ -287,20 +293,27 @@ VerifierClient* RequestFlow::OtherVerifier(const PathEnd& end) {
   return other == nullptr && silent ? verifier_ : other;
 }
 
+// The path says what cannot be.
+void RequestFlow::PathErred(absl::Status status) {
+  PathFault({std::move(status), path_ == Path::kDrafter ? "drafter" : "verifier", "BAD_TOKENS"});
+}
+
 void RequestFlow::PathFault(const PathEnd& end) {
   CancelCall();
   if (IsRequestFault(end)) {
     Fail(end);
     return;
   }
-  if (const FinishReason reason = Complete(); reason != FinishReason::kNone) {
+  if (const FinishReason reason = CompleteReason(state_); reason != FinishReason::kNone) {
     FinishText(reason);  // the path broke after its last token, before it could say so
     return;
   }
   const Path broken = path_;
   path_ = Path::kNone;
   if (broken == Path::kDrafter) {
-    router_.ReportFault(*drafter_);
+    if (!IsOverload(end)) {  // a full one works for others
+      router_.ReportFault(*drafter_);
+    }
   } else if (IsOverload(end)) {
     Fail(end);
     return;
@@ -336,20 +349,9 @@ void RequestFlow::GiveUp(const std::string& last_fault) {
                                ") and ", router_.WhyNoOther(state_.fingerprint, failed_))));
 }
 
-// What the tokens themselves say: whether they are the whole answer.
-FinishReason RequestFlow::Complete() const {
-  const std::vector<TokenId>& output = state_.output_so_far;
-  const std::vector<TokenId>& stops = state_.sampling.stop_ids;
-  if (!output.empty() && std::find(stops.begin(), stops.end(), output.back()) != stops.end()) {
-    return FinishReason::kStopId;
-  }
-  const bool full = static_cast<int64_t>(output.size()) >= state_.sampling.max_tokens;
-  return full ? FinishReason::kMaxTokens : FinishReason::kNone;
-}
-
 void RequestFlow::FinishText(FinishReason reason) {
   if (std::string rest = text_.Flush(); !rest.empty()) {
-    sink_.OnChunk(std::move(rest), {});
+    sink_.OnChunk({.text = std::move(rest)});
   }
   Finish(reason);
 }

@@ -30,11 +30,21 @@ struct Answer {
 };
 inline constexpr size_t kMaxKeptRounds = 65536;
 
+// A piece of an answer.
+struct AnswerChunk {
+  std::string text = {};
+  std::vector<TokenId> tokens = {};
+  std::vector<float> log_probs = {};            // one a token if they were asked for, else none
+  std::vector<TopLogProbs> top_log_probs = {};  // the same
+  std::vector<float> prompt_log_probs =
+      {};  // before the first tokens: of the prompt's second token and so on
+};
+
 // Hears of one answer, one call at a time; OnFinish or OnError is the last. Must not block.
 class AnswerSink {
  public:
   virtual ~AnswerSink() = default;
-  virtual void OnChunk(std::string text, std::vector<TokenId> tokens) = 0;
+  virtual void OnChunk(AnswerChunk chunk) = 0;
   virtual void OnFinish(const Answer& answer) = 0;
   virtual void OnError(const PathEnd& error) = 0;
 };
@@ -44,6 +54,7 @@ struct FlowSettings {
   int32_t vocabulary_size = 0;
   int32_t context_length = 0;
   bool drafters_configured = false;
+  std::string deadline_name = {};     // what set the request's deadline, for people
   RequestMetrics* metrics = nullptr;  // null: nothing is counted
 };
 
@@ -62,7 +73,7 @@ class RequestFlow : public std::enable_shared_from_this<RequestFlow> {
  public:
   // `start` holds the request with every default resolved; epoch and output_so_far are the flow's.
   // The router, the tokenizer and the sink outlive the flow's last call to the sink.
-  RequestFlow(PathStart start, std::vector<std::string> stops, const FlowSettings& settings, Router& router,
+  RequestFlow(PathStart start, TextRules rules, const FlowSettings& settings, Router& router,
               const Tokenizer& tokenizer, AnswerSink& sink);
 
   void Start();
@@ -80,18 +91,20 @@ class RequestFlow : public std::enable_shared_from_this<RequestFlow> {
   void BeginDrafting();
   void BeginUntilDraftingPays();
   void BeginDecode(VerifierClient& verifier);
+  PathStart NextStart() const;
+  bool IsStale(int64_t epoch) const { return done_ || epoch != state_.epoch; }
+  void HandlePromptScores(int64_t epoch, PromptScores scores);
   void HandleRun(int64_t epoch, TokenRun run);
   void HandleDraftingPays(int64_t epoch);
   void HandleEnd(int64_t epoch, const PathEnd& end);
   void HandleTick(absl::Time now);
-  absl::Status TakeNew(TokenRun& run) const;
   void Relay(TokenRun run);
   AnswerText::Result TextOf(const TokenRun& run);
   void FellBack(FallbackReason reason);
+  void PathErred(absl::Status status);
   void PathFault(const PathEnd& end);
   void GiveUp(const std::string& last_fault);
   VerifierClient* OtherVerifier(const PathEnd& end);
-  FinishReason Complete() const;
   void FinishText(FinishReason reason);
   void Finish(FinishReason reason);
   void Fail(const PathEnd& error);
@@ -106,6 +119,7 @@ class RequestFlow : public std::enable_shared_from_this<RequestFlow> {
   AnswerSink& sink_;
   AnswerText text_;
   Answer answer_;
+  int64_t prompt_scores_ = 0;  // log-probabilities of the prompt that the sink has
 
   Serial serial_;
   bool done_ = false;

@@ -259,6 +259,14 @@ TEST_F(RequestFlowTest, ABadTreeIsTheDraftersFaultWhoeverReportsIt) {
   ExpectWholeScript(1);
 }
 
+TEST_F(RequestFlowTest, AFullDrafterIsLeftForPlainDecodingAndIsNoFault) {
+  Begin(Mode::kTree);
+  router_.drafter.last().End(absl::ResourceExhaustedError("64 sequences"), "drafter", "QUEUE_FULL");
+  router_.first.last().Send(script_, 0, size(), FinishReason::kMaxTokens);
+  ExpectWholeScript(1);
+  EXPECT_TRUE(router_.faults.empty());
+}
+
 TEST_F(RequestFlowTest, AFullVerifierIsToldToTheClient) {
   Begin(Mode::kOff);
   router_.first.last().End(absl::ResourceExhaustedError("queue is full"), "verifier", "QUEUE_FULL");

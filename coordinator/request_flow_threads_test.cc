@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <mutex>
 #include <thread>
 
 #include "coordinator/testing/flow_fixture.h"
@@ -81,10 +82,32 @@ TEST(WorkerTest, RunsWhatIsQueuedBeforeItEnds) {
   {
     Worker worker;
     for (int i = 0; i < 100; ++i) {
-      worker.Post([&] { ++done; });
+      worker.Post([&] { ++done; }, /*priority=*/0);
     }
   }
   EXPECT_EQ(done, 100);
+}
+
+TEST(WorkerTest, APointOfPriorityIsWorthASecondOfWaiting) {
+  std::vector<int> order;
+  {
+    Worker worker;
+    std::mutex gate;
+    gate.lock();
+    worker.Post([&] { const std::lock_guard wait(gate); }, /*priority=*/100);
+    const Worker::Clock::time_point now = Worker::Clock::now();
+    const auto post = [&](int name, int priority, int seconds_ago) {
+      worker.Post([&order, name] { order.push_back(name); }, priority,
+                  now - std::chrono::seconds(seconds_ago));
+    };
+    post(1, 0, 0);
+    post(2, 5, 0);
+    post(3, 0, 6);
+    post(4, -5, 0);
+    post(5, 0, 0);
+    gate.unlock();
+  }
+  EXPECT_EQ(order, (std::vector<int>{3, 2, 1, 5, 4}));
 }
 
 }  // namespace

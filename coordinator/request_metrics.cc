@@ -72,7 +72,8 @@ RequestMetrics::RequestMetrics(MetricRegistry& registry)
                                "Time that a request waited for admission or for steps.", kRequestSeconds)),
       prompt_tokens_(registry.AddCounter("prompt_tokens_total", "Tokens of prompts.")),
       generated_tokens_(registry.AddCounter("generated_tokens_total", "Tokens sent to clients.")),
-      in_flight_(registry.AddGauge("requests_in_flight", "Generate calls that run.")),
+      in_flight_(registry.AddGauge("requests_in_flight", "Answers that Generate calls wait for.")),
+      awaiting_(registry.AddGauge("requests_awaiting_first_token", "Generate calls that have no token yet.")),
       rejected_(Counters(registry, "admission_rejected_total", "Generate calls that were not taken.",
                          "reason", {"queue_full", "no_verifier", "verifier_queue_full"})),
       cancelled_(Counters(registry, "cancelled_requests_total",
@@ -134,15 +135,9 @@ void RequestMetrics::GenerateFailed(const absl::Status& status, const std::strin
   }
 }
 
-void RequestMetrics::FirstTokens(double seconds, int64_t tokens) {
-  first_token_.Observe(seconds);
-  generated_tokens_.Increment(static_cast<double>(tokens));
-}
-
 void RequestMetrics::MoreTokens(double seconds, int64_t tokens) {
   chunk_interval_.Observe(seconds);
   inter_token_.Observe(seconds / static_cast<double>(tokens), tokens);
-  generated_tokens_.Increment(static_cast<double>(tokens));
 }
 
 void RequestMetrics::Answered(double queue_seconds, int64_t verified_nodes, int64_t accepted_nodes) {

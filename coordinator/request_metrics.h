@@ -37,11 +37,15 @@ class RequestMetrics {
                       bool deadline_passed);
   // Its prompt is known.
   void PromptRead(int64_t tokens) { prompt_tokens_.Increment(static_cast<double>(tokens)); }
-  // Tokens leave for the client: the first ones so long after the request came, later ones after those
-  // before.
-  void FirstTokens(double seconds, int64_t tokens);
+  // So many calls more that have no tokens yet.
+  void Awaiting(int change) { awaiting_.Increment(change); }
+  // The first tokens of a call leave for the client, so long after the call came.
+  void FirstTokens(double seconds) { first_token_.Observe(seconds); }
+  // So many tokens of an answer leave, so long after those before.
   void MoreTokens(double seconds, int64_t tokens);
-  // It reached its end.
+  // Any.
+  void TokensSent(int64_t tokens) { generated_tokens_.Increment(static_cast<double>(tokens)); }
+  // An answer reached its end.
   void Answered(double queue_seconds, int64_t verified_nodes, int64_t accepted_nodes);
 
   // New tokens of a path. Only a round that verified a tree is counted.
@@ -50,7 +54,7 @@ class RequestMetrics {
   void Detokenized(double seconds) { detokenize_.Observe(seconds); }
 
   // Looked at when a scrape comes.
-  void SetRunning(int requests) { in_flight_.Set(requests); }
+  void SetRunning(int answers) { in_flight_.Set(answers); }
   void SetPeers(bool verifier, bool drafter);
 
  private:
@@ -66,6 +70,7 @@ class RequestMetrics {
   prometheus::Counter& prompt_tokens_;
   prometheus::Counter& generated_tokens_;
   prometheus::Gauge& in_flight_;
+  prometheus::Gauge& awaiting_;
   std::map<std::string, prometheus::Counter*> rejected_;   // by reason
   std::map<std::string, prometheus::Counter*> cancelled_;  // by cause
   prometheus::Counter& rounds_;

@@ -67,8 +67,10 @@ TEST_F(RequestMetricsTest, AFallbackIsCountedByWhatCausedIt) {
 }
 
 TEST_F(RequestMetricsTest, TheIntervalOfAChunkIsSharedByItsTokens) {
-  metrics_.FirstTokens(0.2, 3);
+  metrics_.FirstTokens(0.2);
+  metrics_.TokensSent(3);
   metrics_.MoreTokens(0.04, 4);
+  metrics_.TokensSent(4);
   ExpectLines({"time_to_first_token_seconds_bucket{le=\"0.1\"} 0",
                "time_to_first_token_seconds_bucket{le=\"0.25\"} 1", "stream_chunk_interval_seconds_count 1",
                "inter_token_latency_seconds_count 4", "inter_token_latency_seconds_bucket{le=\"0.008\"} 0",

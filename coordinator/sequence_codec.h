@@ -15,6 +15,10 @@ void EncodeSequence(const PathStart& start, v1::Sequence& message);
 v1::SpeculationMode EncodeMode(Mode mode);
 v1::FinishReason EncodeFinish(FinishReason reason);
 FinishReason DecodeFinish(v1::FinishReason reason);
+PromptScores DecodePromptScores(const v1::PromptLogProbs& message);
+std::vector<TopLogProbs> DecodeTopLogProbs(const google::protobuf::RepeatedPtrField<v1::TopLogProbs>& lists);
+void EncodeTopLogProbs(const std::vector<TopLogProbs>& lists,
+                       google::protobuf::RepeatedPtrField<v1::TopLogProbs>& message);
 PathEnd DecodeEnd(const grpc::Status& status);
 
 }  // namespace arborist::coordinator

@@ -17,7 +17,15 @@ namespace arborist::coordinator {
 
 enum class Mode : uint8_t { kAuto, kTree, kChain, kOff };
 
-enum class FinishReason : uint8_t { kNone, kStopId, kStopString, kMaxTokens, kContextLimit };
+enum class FinishReason : uint8_t { kNone, kStopId, kStopString, kMaxTokens, kContextLimit, kConstraint };
+
+// What the output's text must match as a whole.
+enum class ConstraintKind : uint8_t { kNone, kJsonSchema, kRegex };
+
+struct LogitBias {
+  TokenId token{};
+  float bias = 0;
+};
 
 // Every value is resolved; see proto/arborist/v1/sequence.proto for meanings and bounds.
 struct SamplingParameters {
@@ -26,13 +34,26 @@ struct SamplingParameters {
   float top_p = 1;
   float min_p = 0;
   uint64_t seed = 0;
+  float repetition_penalty = 1;
+  float presence_penalty = 0;
+  float frequency_penalty = 0;
+  std::vector<LogitBias> logit_bias;
+  std::vector<TokenId> allowed_token_ids;  // empty: all
+  std::vector<std::string> bad_words;
+  int32_t min_tokens = 0;
   int32_t max_tokens = 0;
   std::vector<TokenId> stop_ids;
+  bool log_probs = false;  // whether the client gets them; paths report them anyway
+  int32_t top_log_probs = 0;
+  bool prompt_log_probs = false;
+  ConstraintKind constraint_kind = ConstraintKind::kNone;
+  std::string constraint;
 };
 
 // What a path is asked to do: go on after prompt + output_so_far.
 struct PathStart {
   std::string request_id;
+  uint32_t sample_index = 0;  // with request_id the key of the sequence
   int64_t epoch = 1;
   std::vector<TokenId> prompt;
   std::vector<TokenId> output_so_far;
@@ -62,16 +83,34 @@ struct PhaseSeconds {
   }
 };
 
+struct TokenLogProb {
+  TokenId token{};
+  float log_prob = 0;
+
+  friend bool operator==(const TokenLogProb&, const TokenLogProb&) = default;
+};
+
+// The most probable tokens at one position, descending.
+using TopLogProbs = std::vector<TokenLogProb>;
+
 // Newly committed tokens, as a path reports them. Nothing in it is trusted: request_flow checks it.
 struct TokenRun {
   int64_t epoch = 0;
-  int64_t first_position = 0;  // index of the first token in prompt + output
-  std::vector<TokenId> tokens;
+  int64_t first_position = 0;         // index of the first token in prompt + output
+  std::vector<TokenId> tokens;        // none only where a constraint ends the answer without a further one
+  std::vector<float> log_probs = {};  // one a token
+  std::vector<TopLogProbs> top_log_probs = {};  // one a token if they were asked for
   int32_t accepted = 0;
   int32_t verified_nodes = 0;
   int32_t cut_nodes = 0;
   PhaseSeconds seconds = {};
   FinishReason finish = FinishReason::kNone;
+};
+
+// Log-probabilities of prompt tokens, in order and before the first run; checked too.
+struct PromptScores {
+  int64_t first_position = 0;  // in the prompt; its first token has none
+  std::vector<float> log_probs;
 };
 
 // How a path ended. origin is the service at fault: "drafter", "verifier", or "" if nobody said (a broken
@@ -89,6 +128,7 @@ class PathListener {
   // Plain decoding of a request with AUTO has stopped: a drafter should take over, with a higher epoch.
   // Nothing but OnEnd follows.
   virtual void OnDraftingPays() = 0;
+  virtual void OnPromptScores(PromptScores scores) = 0;
   virtual void OnRun(TokenRun run) = 0;
   virtual void OnProgress() = 0;
   virtual void OnEnd(PathEnd end) = 0;

@@ -101,7 +101,7 @@ absl::Status DescribeModel(Coordinator& coordinator, v1::GetModelResponse& respo
   out.set_top_k(defaults.top_k);
   out.set_top_p(defaults.top_p);
   out.set_min_p(defaults.min_p);
-  out.set_repetition_penalty(1);
+  out.set_repetition_penalty(defaults.repetition_penalty);
   out.set_mode(EncodeMode(defaults.mode));
   out.set_tree_nodes(std::min(defaults.tree_nodes, model->max_tree_nodes));
   out.set_max_tokens(defaults.max_tokens);
@@ -124,9 +124,11 @@ grpc::ServerUnaryReactor* CoordinatorServiceImpl::Tokenize(grpc::CallbackServerC
                                                            v1::TokenizeResponse* response) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   const CallEnd end(coordinator_.metrics(), Method::kTokenize);
-  coordinator_.worker().Post([this, end, reactor, request, response] {
-    end(*reactor, TokenizeInto(coordinator_.tokenizer(), *request, *response));
-  });
+  coordinator_.worker().Post(
+      [this, end, reactor, request, response] {
+        end(*reactor, TokenizeInto(coordinator_.tokenizer(), *request, *response));
+      },
+      /*priority=*/0);
   return reactor;
 }
 
@@ -135,9 +137,11 @@ grpc::ServerUnaryReactor* CoordinatorServiceImpl::Detokenize(grpc::CallbackServe
                                                              v1::DetokenizeResponse* response) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   const CallEnd end(coordinator_.metrics(), Method::kDetokenize);
-  coordinator_.worker().Post([this, end, reactor, request, response] {
-    end(*reactor, DetokenizeInto(coordinator_.tokenizer(), *request, *response));
-  });
+  coordinator_.worker().Post(
+      [this, end, reactor, request, response] {
+        end(*reactor, DetokenizeInto(coordinator_.tokenizer(), *request, *response));
+      },
+      /*priority=*/0);
   return reactor;
 }
 

@@ -3,153 +3,15 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
-
-#include <cstdlib>
 
 #include "common/metrics/testing/scrape.h"
-#include "common/rpc/channel.h"
-#include "common/rpc/heartbeat.h"
-#include "common/rpc/server.h"
-#include "coordinator/drafter_client.h"
-#include "coordinator/testing/fake_services.h"
-#include "coordinator/verifier_client.h"
+#include "coordinator/testing/service_fixture.h"
 
 namespace arborist::coordinator {
 namespace {
 
-using testing::FakeDrafterService;
-using testing::FakeVerifierService;
+using testing::CoordinatorServiceTest;
 using ::testing::HasSubstr;
-using testing::TokenAt;
-
-std::string TestModel() {
-  return std::string(std::getenv("ARBORIST_SOURCE_DIR")) + "/tests/golden/tokenizer";
-}
-
-class CoordinatorServiceTest : public ::testing::Test {
- protected:
-  ~CoordinatorServiceTest() override {
-    if (server_ != nullptr) {
-      server_->Drain();
-      coordinator_->router().Stop();
-    }
-  }
-
-  std::unique_ptr<RpcServer> Listen(const std::string& name, grpc::Service& service) {
-    grpc::Service* services[] = {&service};
-    RpcServerOptions options;
-    options.listen = {Address(name)};
-    options.drain = std::chrono::milliseconds(100);
-    auto server = RpcServer::Start(options, services);
-    EXPECT_TRUE(server.ok()) << server.status();
-    return *std::move(server);
-  }
-  static std::string Address(const std::string& name) {
-    return "unix:/tmp/arborist-test-" + std::to_string(getpid()) + "-" + name;
-  }
-
-  void StartAll(int max_requests = 8) {
-    verifier_server_ = Listen("verifier", verifier_);
-    other_server_ = Listen("other", other_);
-    drafter_server_ = Listen("drafter", drafter_);
-    Config config;
-    config.rpc.peer_silence = DefaultPeerSilence();
-    config.drafters = {Address("drafter")};
-    config.max_requests = max_requests;
-    config.max_timeout = absl::Seconds(60);
-    config.max_unsent_bytes = 1 << 20;
-    std::vector<std::unique_ptr<VerifierClient>> verifiers;
-    verifiers.push_back(std::make_unique<GrpcVerifierClient>(Address("verifier"), 1 << 20));
-    verifiers.push_back(std::make_unique<GrpcVerifierClient>(Address("other"), 1 << 20));
-    std::vector<std::unique_ptr<DrafterClient>> drafters;
-    drafters.push_back(std::make_unique<GrpcDrafterClient>(Address("drafter"), 1 << 20));
-    PeerRouter::Settings settings;
-    settings.protocol_version = kProtocolVersion;
-    settings.probe_interval = absl::Milliseconds(20);
-    GenerationDefaults defaults;
-    defaults.eos_ids = {TokenId{1}};
-    coordinator_ = std::make_unique<Coordinator>(
-        config, *Tokenizer::Load(TestModel()), defaults,
-        std::make_unique<PeerRouter>(settings, std::move(verifiers), std::move(drafters)), metrics_);
-    service_ = std::make_unique<CoordinatorServiceImpl>(*coordinator_);
-    server_ = Listen("coordinator", *service_);
-    ticker_ = std::make_unique<Heartbeat>(std::chrono::milliseconds(10), [this] { coordinator_->Tick(); });
-    coordinator_->router().Run([](bool) {});
-    stub_ = v1::CoordinatorService::NewStub(CreateRpcChannel(Address("coordinator"), {}));
-    WaitFor([&] {
-      return coordinator_->router().Model().has_value() && coordinator_->router().Drafters().usable;
-    });
-  }
-
-  template <typename Condition>
-  static void WaitFor(Condition condition) {
-    for (int i = 0; i < 4000 && !condition(); ++i) {
-      testing::Pause(5);
-    }
-    EXPECT_TRUE(condition());
-  }
-
-  static v1::GenerateRequest Request(v1::SpeculationMode mode, int max_tokens = 30) {
-    v1::GenerateRequest request;
-    request.mutable_token_ids()->add_ids(9);
-    request.mutable_token_ids()->add_ids(10);
-    request.set_max_tokens(max_tokens);
-    request.mutable_speculation()->set_mode(mode);
-    return request;
-  }
-
-  struct Result {
-    grpc::Status status;
-    std::string text;
-    std::vector<int32_t> ids;
-    v1::GenerateFinal final;
-    int finals = 0;
-  };
-  Result Generate(const v1::GenerateRequest& request) {
-    Result result;
-    grpc::ClientContext context;
-    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
-    const auto reader = stub_->Generate(&context, request);
-    v1::GenerateResponse response;
-    while (reader->Read(&response)) {
-      if (response.has_final()) {
-        result.final = response.final();
-        ++result.finals;
-      } else {
-        result.text += response.chunk().text();
-        result.ids.insert(result.ids.end(), response.chunk().token_ids().begin(),
-                          response.chunk().token_ids().end());
-      }
-    }
-    result.status = reader->Finish();
-    return result;
-  }
-
-  void ExpectRight(const Result& result, int tokens) {
-    ASSERT_TRUE(result.status.ok()) << result.status.error_message();
-    EXPECT_EQ(result.finals, 1);
-    ASSERT_EQ(static_cast<int>(result.ids.size()), tokens);
-    std::vector<TokenId> ids;
-    for (int i = 0; i < tokens; ++i) {
-      EXPECT_EQ(result.ids[i], TokenAt(2 + i));
-      ids.push_back(TokenId{result.ids[i]});
-    }
-    EXPECT_EQ(result.text, coordinator_->tokenizer().Decode(ids, true));
-    EXPECT_EQ(result.final.usage().completion_tokens(), tokens);
-    EXPECT_EQ(result.final.usage().prompt_tokens(), 2);
-  }
-
-  FakeVerifierService verifier_, other_;
-  FakeDrafterService drafter_;
-  std::unique_ptr<RpcServer> verifier_server_, other_server_, drafter_server_;
-  MetricRegistry metrics_;
-  std::unique_ptr<Coordinator> coordinator_;
-  std::unique_ptr<CoordinatorServiceImpl> service_;
-  std::unique_ptr<RpcServer> server_;
-  std::unique_ptr<Heartbeat> ticker_;
-  std::unique_ptr<v1::CoordinatorService::Stub> stub_;
-};
 
 TEST_F(CoordinatorServiceTest, PlainAndSpeculativeDecodingStreamTheSameAnswer) {
   StartAll();
@@ -253,6 +115,7 @@ TEST_F(CoordinatorServiceTest, TheRequestsOwnTimeoutEndsIt) {
   const Result result = Generate(request);
   EXPECT_EQ(result.status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
   EXPECT_EQ(OriginOf(FromGrpcStatus(result.status)), "coordinator");
+  EXPECT_EQ(result.status.error_message(), "timeout=150ms is over, expected the answer's end before");
   EXPECT_THAT(Scrape(metrics_), HasSubstr("arborist_cancelled_requests_total{cause=\"deadline\"} 1\n"));
   WaitFor([&] { return drafter_.cancelled == 1; });
 }

@@ -54,6 +54,8 @@ class DecodeCall : public grpc::ClientBidiReactor<v1::VerifyRequest, v1::VerifyR
     }
     if (response_.has_committed()) {
       Relay(response_.committed());
+    } else if (response_.has_prompt_log_probs()) {
+      listener_->OnPromptScores(DecodePromptScores(response_.prompt_log_probs()));
     } else {
       if (response_.has_progress()) {
         Note(response_.progress());
@@ -113,6 +115,8 @@ class DecodeCall : public grpc::ClientBidiReactor<v1::VerifyRequest, v1::VerifyR
     run.epoch = committed.epoch();
     run.first_position = committed.first_position();
     run.tokens = DecodeTokens(committed.token_ids());
+    run.log_probs.assign(committed.log_probs().begin(), committed.log_probs().end());
+    run.top_log_probs = DecodeTopLogProbs(committed.top_log_probs());
     run.verified_nodes = committed.verified_nodes();
     run.cut_nodes = committed.cut_nodes();
     run.finish = DecodeFinish(committed.finish_reason());

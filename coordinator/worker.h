@@ -1,15 +1,17 @@
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
-#include <deque>
 #include <functional>
+#include <map>
 #include <mutex>
 #include <thread>
 
 namespace arborist::coordinator {
 
 // One thread for work that is too long for a gRPC reaction: encoding a large text. What is queued is bounded
-// by the callers' own admission.
+// by the callers' own admission. Larger priority first, but a point of it is worth one second of waiting, as
+// in the verifier's queue, so none waits for ever; equal ones in the order they came.
 class Worker {
  public:
   Worker() : thread_([this] { Loop(); }) {}
@@ -23,9 +25,11 @@ class Worker {
     thread_.join();
   }
 
-  void Post(std::function<void()> task) {
+  using Clock = std::chrono::steady_clock;
+
+  void Post(std::function<void()> task, int priority, Clock::time_point came = Clock::now()) {
     const std::lock_guard lock(mutex_);
-    tasks_.push_back(std::move(task));
+    tasks_.emplace(came - std::chrono::seconds(priority), std::move(task));
     woken_.notify_one();
   }
 
@@ -39,8 +43,8 @@ class Worker {
         if (tasks_.empty()) {
           return;
         }
-        task = std::move(tasks_.front());
-        tasks_.pop_front();
+        task = std::move(tasks_.begin()->second);
+        tasks_.erase(tasks_.begin());
       }
       task();
     }
@@ -48,7 +52,8 @@ class Worker {
 
   std::mutex mutex_;  // guards tasks_ and stopping_
   std::condition_variable woken_;
-  std::deque<std::function<void()>> tasks_;
+  std::multimap<Clock::time_point, std::function<void()>>
+      tasks_;  // by when one of priority 0 would have come
   bool stopping_ = false;
   std::thread thread_;
 };

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <deque>
@@ -26,9 +27,13 @@ class ServerOutbox {
   struct Bounds {
     size_t messages = 4;
     size_t bytes = 2 << 20;
+    size_t merge_depth = 1;  // so many of the results that wait are offered to Merge, the newest first
   };
-  // Joins `next` onto `tail`, of a preface or a result that still waits; false if the two must stay apart.
-  using Merge = std::function<bool(Message& tail, Message& next)>;
+  // Joins `next` onto `waiting`, of a preface or a result that still waits; false if the two must stay apart.
+  // With a merge_depth above 1 a result may overtake others: those of another answer on the same stream.
+  using Merge = std::function<bool(Message& waiting, Message& next)>;
+  // Makes the next message, false if there is none any more.
+  using Source = std::function<bool(Message& next)>;
   using Clock = std::chrono::steady_clock;
 
   // `write` is the reactor's StartWrite, `finish` its Finish. After `finish` began, the outbox is not touched
@@ -50,6 +55,16 @@ class ServerOutbox {
     Pump(lock);
   }
 
+  // What comes before the preface, made when its turn comes, so that it takes no room. At most once, before
+  // the first result; `next` runs under the mutex.
+  void SetPrefaceSource(Source next) {
+    std::unique_lock lock(mutex_);
+    if (!end_.has_value()) {
+      preface_source_ = std::move(next);
+      Pump(lock);
+    }
+  }
+
   // False: the reader is slow, and the message is left as it was; the caller waits for an OnWriteDone or ends
   // the stream by Abort.
   bool PushResult(Message&& message) {
@@ -61,13 +76,14 @@ class ServerOutbox {
     if (result_bytes_ + bytes > bounds_.bytes && result_bytes_ > 0) {
       return false;
     }
-    if (results_.empty() || !merge_ || !merge_(results_.back().first, message)) {
+    std::pair<Message, size_t>* place = PlaceToMerge(message);
+    if (place == nullptr) {
       if (results_.size() >= bounds_.messages) {
         return false;
       }
-      results_.emplace_back(std::move(message), 0);
+      place = &results_.emplace_back(std::move(message), 0);
     }
-    results_.back().second += bytes;
+    place->second += bytes;
     result_bytes_ += bytes;
     Pump(lock);
     return true;
@@ -100,7 +116,8 @@ class ServerOutbox {
     std::unique_lock lock(mutex_);
     writing_ = false;
     if (!ok) {
-      preface_.clear();  // the peer is gone; the reactor hears of it by OnCancel
+      preface_source_ = nullptr;  // the peer is gone; the reactor hears of it by OnCancel
+      preface_.clear();
       results_.clear();
       sign_of_life_.reset();
       bulk_.clear();
@@ -115,6 +132,26 @@ class ServerOutbox {
   }
 
  private:
+  // The result that `message` has become a part of, if there is one.
+  std::pair<Message, size_t>* PlaceToMerge(Message& message) {
+    const size_t offered = merge_ ? std::min(bounds_.merge_depth, results_.size()) : 0;
+    for (size_t i = 1; i <= offered; ++i) {
+      std::pair<Message, size_t>& waiting = results_[results_.size() - i];
+      if (merge_(waiting.first, message)) {
+        return &waiting;
+      }
+    }
+    return nullptr;
+  }
+
+  // Whether in_flight_ now is the source's next message.
+  bool TakeFromSource() {
+    if (preface_source_ && !preface_source_(in_flight_)) {
+      preface_source_ = nullptr;
+    }
+    return preface_source_ != nullptr;
+  }
+
   void End(const grpc::Status& status, bool keep_results) {
     std::unique_lock lock(mutex_);
     if (end_.has_value()) {
@@ -125,6 +162,7 @@ class ServerOutbox {
     sign_of_life_.reset();
     bulk_.clear();
     if (!keep_results) {
+      preface_source_ = nullptr;
       preface_.clear();
       results_.clear();
     }
@@ -136,7 +174,9 @@ class ServerOutbox {
     if (writing_ || finished_) {
       return;
     }
-    if (!preface_.empty()) {
+    if (TakeFromSource()) {
+      // in_flight_ is made
+    } else if (!preface_.empty()) {
       in_flight_ = std::move(preface_.front());
       preface_.pop_front();
     } else if (!results_.empty()) {
@@ -169,6 +209,7 @@ class ServerOutbox {
   std::function<void(const grpc::Status&)> finish_;
 
   mutable std::mutex mutex_;
+  Source preface_source_;
   std::deque<Message> preface_;
   std::deque<std::pair<Message, size_t>> results_;  // and their bytes
   size_t result_bytes_ = 0;

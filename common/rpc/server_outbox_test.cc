@@ -179,5 +179,61 @@ TEST(ServerOutboxTest, OverdueOnlyWhenAnEndIsHeldUp) {
   EXPECT_FALSE(reactor.outbox.Overdue(std::chrono::milliseconds(0)));
 }
 
+TEST(ServerOutboxTest, AMergeDepthJoinsAResultToTheNewestThatTakesIt) {
+  std::vector<std::string> written;
+  ServerOutbox<Note> outbox(
+      {.messages = 2, .bytes = 100, .merge_depth = 8},
+      [](Note& waiting, Note& next) {
+        if (waiting.text[0] != next.text[0]) {
+          return false;
+        }
+        waiting.text += next.text;
+        return true;
+      },
+      [&](const Note* note) { written.push_back(note->text); }, [](const grpc::Status&) {});
+  for (const char* text : {"x", "a1", "b1", "a2", "b2", "a3"}) {
+    EXPECT_TRUE(outbox.PushResult({text})) << text;
+  }
+  EXPECT_FALSE(outbox.PushResult({"c"})) << "two wait already";
+  for (int i = 0; i < 3; ++i) {
+    outbox.OnWriteDone(true);
+  }
+  EXPECT_THAT(written, ElementsAre("x", "a1a2a3", "b1b2"));
+}
+
+TEST(ServerOutboxTest, APrefaceIsMadePieceByPieceAndGoesBeforeResults) {
+  Reactor reactor;
+  int made = 0;
+  reactor.outbox.SetPrefaceSource([&](Note& next) {
+    next.text = std::to_string(made);
+    return ++made <= 3;
+  });
+  EXPECT_TRUE(reactor.outbox.PushResult({"r"}));
+  EXPECT_EQ(made, 1) << "only what is written";
+  for (int i = 0; i < 3; ++i) {
+    reactor.Complete();
+  }
+  reactor.outbox.Close(grpc::Status::OK);
+  reactor.Complete();
+  EXPECT_THAT(reactor.written, ElementsAre("0", "1", "2", "r"));
+  EXPECT_EQ(reactor.code, grpc::StatusCode::OK);
+}
+
+TEST(ServerOutboxTest, AnAbortOrALostPeerEndsThePrefaceThatIsMade) {
+  for (const bool lost : {false, true}) {
+    Reactor reactor;
+    reactor.outbox.SetPrefaceSource([](Note& next) {
+      next.text = "p";
+      return true;
+    });
+    if (!lost) {
+      reactor.outbox.Abort(grpc::Status::CANCELLED);
+    }
+    reactor.Complete(/*ok=*/!lost);
+    EXPECT_THAT(reactor.written, ElementsAre("p"));
+    EXPECT_EQ(reactor.finished, !lost);
+  }
+}
+
 }  // namespace
 }  // namespace arborist

@@ -1,10 +1,13 @@
 #include "common/rpc/status_bridge.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/cord.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
 
@@ -63,13 +66,27 @@ const char* DefaultReason(absl::StatusCode code) {
   }
 }
 
+// At most kMaxMessageBytes, and no part of a character at the end: a proto's string is UTF-8 or unreadable.
+std::string Shortened(absl::string_view text) {
+  size_t size = std::min(text.size(), kMaxMessageBytes);
+  while (size < text.size() && size > 0 && (static_cast<unsigned char>(text[size]) & 0xC0) == 0x80) {
+    --size;
+  }
+  return std::string(text.substr(0, size));
+}
+
 absl::Status AddFieldViolation(absl::Status status, absl::string_view field, absl::string_view description) {
   google::rpc::BadRequest request;
   google::rpc::BadRequest::FieldViolation& violation = *request.add_field_violations();
   violation.set_field(std::string(field));
-  violation.set_description(std::string(description));
+  violation.set_description(Shortened(description));
   WriteDetail(status, kBadRequestUrl, request);
   return status;
+}
+
+absl::Status Unsupported(absl::string_view field, const std::string& message) {
+  return AddFieldViolation(
+      ErrorWithReason(absl::StatusCode::kUnimplemented, reason::kUnsupportedField, message), field, message);
 }
 
 }  // namespace
@@ -85,9 +102,11 @@ absl::Status FieldError(absl::string_view field, absl::string_view value, absl::
 }
 
 absl::Status UnsupportedField(absl::string_view field) {
-  const std::string message = absl::StrCat(field, " is not supported by this version, expected it unset");
-  return AddFieldViolation(
-      ErrorWithReason(absl::StatusCode::kUnimplemented, reason::kUnsupportedField, message), field, message);
+  return Unsupported(field, absl::StrCat(field, " is not supported by this version, expected it unset"));
+}
+
+absl::Status UnsupportedField(absl::string_view field, absl::string_view value, absl::string_view expected) {
+  return Unsupported(field, absl::StrCat(field, "=", value, ", expected ", expected));
 }
 
 absl::Status WithReason(const absl::Status& status, absl::string_view reason) {
@@ -113,6 +132,18 @@ absl::Status WithRetryDelay(const absl::Status& status, std::chrono::millisecond
   info.mutable_retry_delay()->set_nanos(static_cast<int32_t>(delay.count() % 1000 * 1000000));
   WriteDetail(result, kRetryInfoUrl, info);
   return result;
+}
+
+absl::Status WithoutFieldPrefix(const absl::Status& status, absl::string_view prefix) {
+  const std::vector<FieldViolation> violations = FieldViolationsOf(status);
+  if (violations.size() != 1 || !absl::StartsWith(violations[0].field, prefix)) {
+    return status;
+  }
+  absl::Status result(status.code(), absl::StripPrefix(status.message(), prefix));
+  status.ForEachPayload(
+      [&result](absl::string_view url, const absl::Cord& payload) { result.SetPayload(url, payload); });
+  return AddFieldViolation(result, absl::StripPrefix(violations[0].field, prefix),
+                           absl::StripPrefix(violations[0].description, prefix));
 }
 
 std::string ReasonOf(const absl::Status& status) { return ErrorInfoOf(status).reason(); }
@@ -153,7 +184,7 @@ grpc::Status ToGrpcStatus(const absl::Status& status, absl::string_view origin) 
   if (OriginOf(full).empty()) {
     full = WithOrigin(full, origin);
   }
-  const std::string message(full.message().substr(0, kMaxMessageBytes));
+  const std::string message = Shortened(full.message());
   if (full.code() == absl::StatusCode::kInvalidArgument && !full.GetPayload(kBadRequestUrl).has_value()) {
     const size_t end = message.find('=');
     full = AddFieldViolation(full, end == std::string::npos ? "" : message.substr(0, end), message);

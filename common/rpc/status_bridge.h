@@ -48,11 +48,17 @@ absl::Status ErrorWithReason(absl::StatusCode code, absl::string_view reason, ab
 absl::Status FieldError(absl::string_view field, absl::string_view value, absl::string_view expected);
 // Unimplemented: a field whose behaviour this version lacks.
 absl::Status UnsupportedField(absl::string_view field);
+// The same as "field=value, expected ...".
+absl::Status UnsupportedField(absl::string_view field, absl::string_view value, absl::string_view expected);
 
 // Writes (or replaces) reason and origin; the rest of the status stays. OK stays OK.
 absl::Status WithReason(const absl::Status& status, absl::string_view reason);
 absl::Status WithOrigin(const absl::Status& status, absl::string_view origin);
 absl::Status WithRetryDelay(const absl::Status& status, std::chrono::milliseconds delay);
+
+// Takes `prefix` off the field that a BadRequest names first, and off a message that starts with it: a
+// service that asked for another one's caller calls the field by a shorter name.
+absl::Status WithoutFieldPrefix(const absl::Status& status, absl::string_view prefix);
 
 // Empty if the status carries none.
 std::string ReasonOf(const absl::Status& status);

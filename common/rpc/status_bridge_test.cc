@@ -78,5 +78,41 @@ TEST(StatusBridgeTest, UnreadableDetailsAreDropped) {
   EXPECT_EQ(OriginOf(status), "");
 }
 
+TEST(StatusBridgeTest, APrefixOfAFieldIsTakenOffAndTheRestStays) {
+  const absl::Status inner =
+      WithOrigin(FieldError("sequence.sampling.regex", "(", "a group that ends"), "verifier");
+  const absl::Status status = WithoutFieldPrefix(inner, "sequence.sampling.");
+  EXPECT_EQ(status.message(), "regex=(, expected a group that ends");
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  ASSERT_EQ(FieldViolationsOf(status).size(), 1u);
+  EXPECT_EQ(FieldViolationsOf(status)[0].field, "regex");
+  EXPECT_EQ(FieldViolationsOf(status)[0].description, status.message());
+  EXPECT_EQ(OriginOf(status), "verifier");
+  EXPECT_EQ(ReasonOf(status), reason::kBadRequest);
+  EXPECT_EQ(WithoutFieldPrefix(inner, "sampling."), inner);
+  EXPECT_EQ(WithoutFieldPrefix(absl::InternalError("sequence."), "sequence."),
+            absl::InternalError("sequence."));
+}
+
+TEST(StatusBridgeTest, AnUnsupportedValueNamesFieldValueAndExpectation) {
+  const absl::Status status = UnsupportedField("media", "1", "none");
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_EQ(status.message(), "media=1, expected none");
+  EXPECT_EQ(FieldViolationsOf(status)[0].field, "media");
+  EXPECT_EQ(ReasonOf(status), reason::kUnsupportedField);
+}
+
+TEST(StatusBridgeTest, ALongMessageIsCutBetweenCharacters) {
+  std::string text = "x";
+  while (text.size() < 2000) {
+    text += "\xE6\xBC\xA2";
+  }
+  const absl::Status back = FromGrpcStatus(ToGrpcStatus(FieldError("regex", text, "less"), "verifier"));
+  EXPECT_FALSE(ReasonOf(back).empty()) << "the details can be read";
+  EXPECT_LE(back.message().size(), 1024u);
+  EXPECT_NE(back.message().back(), '\xE6');
+  EXPECT_LT(FieldViolationsOf(back)[0].description.size(), 1025u);
+}
+
 }  // namespace
 }  // namespace arborist

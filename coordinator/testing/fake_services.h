@@ -1,7 +1,9 @@
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -13,10 +15,67 @@
 
 namespace arborist::coordinator::testing {
 
-// Every sequence has the same right answer: the token at position p is TokenAt(p).
-inline int32_t TokenAt(int64_t position) { return static_cast<int32_t>(40 + (position * 7) % 60); }
+// Every sequence of a sample has the same right answer: the token at position p is TokenAt(p, sample).
+inline int32_t TokenAt(int64_t position, uint32_t sample = 0) {
+  return static_cast<int32_t>(40 + (position * 7 + sample * 11) % 60);
+}
+inline float LogProbAt(int64_t position) { return -0.5f - static_cast<float>(position % 8); }
+
+// Fills in what a run or a round says of its tokens.
+template <typename Message>
+void AddToken(const v1::Sequence& sequence, int64_t position, Message& message) {
+  message.add_token_ids(TokenAt(position, sequence.sample_index()));
+  message.add_log_probs(LogProbAt(position));
+  if (const int count = sequence.sampling().top_log_probs(); count > 0) {
+    v1::TopLogProbs& list = *message.add_top_log_probs();
+    for (int i = 0; i < count; ++i) {
+      v1::TokenLogProb& token = *list.add_tokens();
+      token.set_token_id(static_cast<int32_t>(position) + i);
+      token.set_log_prob(LogProbAt(position) - static_cast<float>(i));
+    }
+  }
+}
+
+// Log-probabilities of a prompt, if they are asked for, a message for each three.
+template <typename Response, typename Stream>
+void WritePromptLogProbs(const v1::Sequence& sequence, Stream& stream) {
+  const int owed = sequence.sampling().prompt_log_probs() ? sequence.prompt_size() : 0;
+  for (int position = 1; position < owed; position += 3) {
+    Response response;
+    response.mutable_prompt_log_probs()->set_first_position(position);
+    for (int i = position; i < std::min(position + 3, owed); ++i) {
+      response.mutable_prompt_log_probs()->add_log_probs(LogProbAt(i));
+    }
+    stream.Write(response);
+  }
+}
+
+// What a fake was asked for.
+class SeenSequences {
+ public:
+  void Add(const v1::Sequence& sequence) {
+    const std::lock_guard lock(mutex_);
+    all_.push_back(sequence);
+  }
+  std::vector<v1::Sequence> all() const {
+    const std::lock_guard lock(mutex_);
+    return all_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::vector<v1::Sequence> all_;
+};
 
 inline void Pause(int milliseconds) { std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds)); }
+
+struct Running {
+  explicit Running(std::atomic<int>& count) : count_(count) { ++count_; }
+  ~Running() { --count_; }
+
+ private:
+  std::atomic<int>& count_;
+};
 
 // A verifier that obeys the stream rules and decodes plainly, a token every `token_ms`.
 class FakeVerifierService : public v1::VerifierService::Service {
@@ -27,6 +86,9 @@ class FakeVerifierService : public v1::VerifierService::Service {
   std::atomic<int> dies_after{-1};  // tokens, then the stream breaks
   std::atomic<int> opened{0};
   std::atomic<int> cancelled{0};
+  std::atomic<int> running{0};
+  std::atomic<int> refused_sample{-1};  // this one is, by a field
+  SeenSequences seen;
 
   grpc::Status GetInfo(grpc::ServerContext*, const v1::VerifierServiceGetInfoRequest*,
                        v1::VerifierServiceGetInfoResponse* response) override {
@@ -41,12 +103,17 @@ class FakeVerifierService : public v1::VerifierService::Service {
 
   grpc::Status Verify(grpc::ServerContext* context,
                       grpc::ServerReaderWriter<v1::VerifyResponse, v1::VerifyRequest>* stream) override {
+    const Running counted(running);
     v1::VerifyRequest request;
     if (!stream->Read(&request) || !request.has_open()) {
       return ToGrpcStatus(absl::FailedPreconditionError("no open"), kVerifierOrigin);
     }
     const v1::Sequence sequence = request.open().sequence();
     ++opened;
+    seen.Add(sequence);
+    if (static_cast<int>(sequence.sample_index()) == refused_sample) {
+      return ToGrpcStatus(FieldError("sequence.sampling.regex", "(", "a group that ends"), kVerifierOrigin);
+    }
     if (full) {
       return ToGrpcStatus(
           ErrorWithReason(absl::StatusCode::kResourceExhausted, reason::kQueueFull, "queue is full"),
@@ -56,6 +123,7 @@ class FakeVerifierService : public v1::VerifierService::Service {
     response.mutable_progress()->set_state(v1::PROGRESS_STATE_PREFILL);
     stream->Write(response);
     Pause(5);
+    WritePromptLogProbs<v1::VerifyResponse>(sequence, *stream);
     response.mutable_progress()->set_state(v1::PROGRESS_STATE_WAITING);
     stream->Write(response);
     if (!stream->Read(&request) || !request.has_decode()) {
@@ -82,7 +150,7 @@ class FakeVerifierService : public v1::VerifierService::Service {
       committed.set_round(decode.round());
       const int position = sequence.prompt_size() + sequence.output_so_far_size() + i;
       committed.set_first_position(position);
-      committed.add_token_ids(TokenAt(position));
+      AddToken(sequence, position, committed);
       committed.set_verify_seconds(0.001);
       const bool last = sequence.output_so_far_size() + i + 1 == sequence.sampling().max_tokens();
       committed.set_last(last);
@@ -107,6 +175,7 @@ class FakeDrafterService : public v1::DrafterService::Service {
   std::atomic<int> run_ms{0};
   std::atomic<int> started{0};
   std::atomic<int> cancelled{0};
+  SeenSequences seen;
 
   grpc::Status GetInfo(grpc::ServerContext*, const v1::DrafterServiceGetInfoRequest*,
                        v1::DrafterServiceGetInfoResponse* response) override {
@@ -121,6 +190,8 @@ class FakeDrafterService : public v1::DrafterService::Service {
                          grpc::ServerWriter<v1::SpeculateResponse>* writer) override {
     ++started;
     const v1::Sequence& sequence = request->sequence();
+    seen.Add(sequence);
+    WritePromptLogProbs<v1::SpeculateResponse>(sequence, *writer);
     const int limit = sequence.sampling().max_tokens();
     int done = 0;
     for (int run = 0; done < limit; ++run) {
@@ -140,7 +211,7 @@ class FakeDrafterService : public v1::DrafterService::Service {
       tokens.set_epoch(sequence.epoch());
       tokens.set_first_position(sequence.prompt_size() + done);
       for (int i = 0; i < 3 && done < limit; ++i, ++done) {
-        tokens.add_token_ids(TokenAt(sequence.prompt_size() + done));
+        AddToken(sequence, sequence.prompt_size() + done, tokens);
       }
       tokens.set_accepted(tokens.token_ids_size() - 1);
       tokens.set_verified_nodes(sequence.tree_nodes());

@@ -12,6 +12,17 @@
 
 namespace arborist::coordinator::testing {
 
+// The right log-probabilities: of the answer's token `index`, of the most probable beside it, of a prompt's.
+inline float LogProbAt(int index) { return -0.25f - static_cast<float>(index % 16); }
+inline TopLogProbs TopAt(int index, int count) {
+  TopLogProbs list;
+  for (int i = 0; i < count; ++i) {
+    list.push_back({TokenId{(index * 3 + i) % 90}, LogProbAt(index) - static_cast<float>(i)});
+  }
+  return list;
+}
+inline float PromptLogProbAt(int position) { return -1.5f * static_cast<float>(position); }
+
 // One attempt that a flow started; the test speaks for the other side.
 struct FakeCall : PathCall {
   PathStart start;
@@ -27,10 +38,24 @@ struct FakeCall : PathCall {
     run.epoch = start.epoch;
     run.first_position = static_cast<int64_t>(start.prompt.size()) + begin;
     run.tokens.assign(script.begin() + begin, script.begin() + end);
+    for (int i = begin; i < end; ++i) {
+      run.log_probs.push_back(LogProbAt(i));
+      if (start.sampling.top_log_probs > 0) {
+        run.top_log_probs.push_back(TopAt(i, start.sampling.top_log_probs));
+      }
+    }
     run.verified_nodes = verified_nodes;
     run.accepted = verified_nodes == 0 ? 0 : end - begin - 1;
     run.finish = finish;
     listener->OnRun(std::move(run));
+  }
+  // Log-probabilities of prompt tokens [begin, end).
+  void SendPromptScores(int begin, int end) {
+    PromptScores scores{.first_position = begin, .log_probs = {}};
+    for (int i = begin; i < end; ++i) {
+      scores.log_probs.push_back(PromptLogProbAt(i));
+    }
+    listener->OnPromptScores(std::move(scores));
   }
   void End(absl::Status status, const std::string& origin = "", const std::string& reason = "") {
     listener->OnEnd({std::move(status), origin, reason});
@@ -114,16 +139,25 @@ struct RecordingSink : AnswerSink {
   std::string text;
   std::vector<std::string> pieces;
   std::vector<TokenId> tokens;
+  std::vector<float> log_probs;
+  std::vector<TopLogProbs> top_log_probs;
+  std::vector<float> prompt_log_probs;
   int finished = 0;
   int failed = 0;
   Answer answer;
   PathEnd error;
 
-  void OnChunk(std::string piece, std::vector<TokenId> ids) override {
+  void OnChunk(AnswerChunk chunk) override {
     EXPECT_EQ(finished + failed, 0) << "a chunk after the end";
-    text += piece;
-    pieces.push_back(std::move(piece));
-    tokens.insert(tokens.end(), ids.begin(), ids.end());
+    EXPECT_TRUE(chunk.prompt_log_probs.empty() || tokens.empty())
+        << "the prompt's after the answer's first token";
+    text += chunk.text;
+    pieces.push_back(std::move(chunk.text));
+    tokens.insert(tokens.end(), chunk.tokens.begin(), chunk.tokens.end());
+    log_probs.insert(log_probs.end(), chunk.log_probs.begin(), chunk.log_probs.end());
+    top_log_probs.insert(top_log_probs.end(), chunk.top_log_probs.begin(), chunk.top_log_probs.end());
+    prompt_log_probs.insert(prompt_log_probs.end(), chunk.prompt_log_probs.begin(),
+                            chunk.prompt_log_probs.end());
   }
   void OnFinish(const Answer& got) override {
     ++finished;

@@ -61,8 +61,8 @@ class RequestFlowTest : public ::testing::Test {
     settings_.vocabulary_size = SharedTokenizer().size();
     settings_.drafters_configured = true;
     EndFlow();
-    flow_ =
-        std::make_shared<RequestFlow>(start_, std::move(stops), settings_, router_, SharedTokenizer(), sink_);
+    flow_ = std::make_shared<RequestFlow>(start_, TextRules{.stops = std::move(stops), .echo = echo_},
+                                          settings_, router_, SharedTokenizer(), sink_);
     flow_->Start();
   }
 
@@ -81,6 +81,7 @@ class RequestFlowTest : public ::testing::Test {
   PathStart start_;
   FlowSettings settings_{
       .peer_silence = absl::Milliseconds(300), .vocabulary_size = 0, .context_length = 1000};
+  bool echo_ = false;
   FakeRouter router_;
   RecordingSink sink_;
   std::shared_ptr<RequestFlow> flow_;

@@ -181,7 +181,7 @@ class Metrics(unittest.TestCase):
             lines = [line for line in log if " event=request " in line]
         self.assertEqual(len(lines), 3, lines)
         shape = (r"time=\S+Z level=INFO event=request id=\S+ client_id=\S+ code=%s reason=\S+ "
-                 r"prompt_tokens=%s output_tokens=%s seconds=[0-9.e-]+\n")
+                 r"answers=1 prompt_tokens=%s output_tokens=%s seconds=[0-9.e-]+\n")
         for line, code, prompt, output in ((lines[0], "OK", r"\d+", 60), (lines[1], "OK", r"\d+", 20),
                                            (lines[2], "INVALID_ARGUMENT", 0, 0)):
             self.assertRegex(line, "^" + shape % (code, prompt, output) + "$")
