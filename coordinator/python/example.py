@@ -18,7 +18,11 @@ from google.rpc import error_details_pb2, status_pb2
 PROMPT = "import os\nimport sys\n\n\ndef read_file(path):\n"
 SCHEMA = {
     "type": "object",
-    "properties": {"name": {"type": "string", "maxLength": 8}, "size": {"type": "integer"}, "hidden": {"type": "boolean"}},
+    "properties": {
+        "name": {"type": "string", "minLength": 1, "maxLength": 8},
+        "size": {"type": "integer", "minimum": 0, "maximum": 9999},
+        "hidden": {"type": "boolean"},
+    },
     "required": ["name", "size", "hidden"],
     "additionalProperties": False,
 }

@@ -145,17 +145,15 @@ class Controls(unittest.TestCase):
             self.assertEqual(answer["seed"], 7)
 
     def test_a_regex_is_matched_by_the_whole_answer(self):
-        pattern = r"[a-z]{3,8}\([0-9]+(, [0-9]+)*\)"
+        pattern = r"[a-z]{3,8}\([0-9]{1,3}(, [0-9]{1,3}){0,2}\)"
         for sampling in (GREEDY, SAMPLED):
-            answer = self.same_in_every_mode(*sampling, "--regex", pattern, tokens=80)
-            if answer["finish_reason"] == "length":
-                self.assertRegex(answer["text"], r"^[a-z]{0,8}")
-            else:
-                self.assertRegex(answer["text"], f"^{pattern}$")
+            answer = self.same_in_every_mode(*sampling, "--regex", pattern)
+            self.assertIn(answer["finish_reason"], ("stop", "constraint"))
+            self.assertRegex(answer["text"], f"^{pattern}$")
 
     def test_a_schema_from_a_file_is_kept(self):
         schema = {"type": "object", "additionalProperties": False, "required": ["name", "sizes"],
-                  "properties": {"name": {"enum": ["read", "write"]}, "sizes": {"type": "array", "maxItems": 3, "items": {"type": "integer"}}}}
+                  "properties": {"name": {"enum": ["read", "write"]}, "sizes": {"type": "array", "maxItems": 3, "items": {"enum": [1, 20, 300]}}}}
         with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
             json.dump(schema, file)
             file.flush()
@@ -166,7 +164,7 @@ class Controls(unittest.TestCase):
                 self.assertEqual(set(value), {"name", "sizes"})
                 self.assertIn(value["name"], ("read", "write"))
                 self.assertLessEqual(len(value["sizes"]), 3)
-                self.assertTrue(all(type(size) is int for size in value["sizes"]))
+                self.assertLessEqual(set(value["sizes"]), {1, 20, 300})
 
     def test_everything_at_once(self):
         answers = self.same_in_every_mode(*SAMPLED, "--n", 2, "--repetition-penalty", 1.2, "--presence-penalty", 0.5, "--frequency-penalty",
