@@ -166,6 +166,30 @@ TEST(LifecycleTest, TheContextLimitEndsASequenceWithTrees) {
   EXPECT_EQ(trees.finish, FinishReason::kContextLimit);
 }
 
+TEST(LifecycleTest, TheContextLimitCutsAnAcceptedRunAnywhere) {
+  constexpr int kPrompt = 70;
+  constexpr int kNodes = 16;
+  const OpenArgs args = Request("r", kPrompt, 60, kNodes);
+  const Decoded whole = DecodePlain(*TestVerifier({}), args);
+  TokenTree run = TokenTree::RootOnly(args.prompt.back());  // all of it is accepted, if the context holds it
+  for (int node = 1; node <= kNodes; ++node) {
+    run.token.push_back(whole.tokens[node - 1]);
+    run.parent.push_back(node - 1);
+    run.score.push_back(-0.1f * static_cast<float>(node));
+  }
+  for (int left = 1; left <= kNodes + 1; ++left) {
+    TestVerifierOptions options;
+    options.verifier.max_context = kPrompt + left;
+    const Decoded cut =
+        DecodeTrees(*TestVerifier(std::move(options)), args, [&](std::span<const TokenId>) { return run; });
+    EXPECT_EQ(cut.tokens, std::vector<TokenId>(whole.tokens.begin(), whole.tokens.begin() + left));
+    EXPECT_EQ(cut.log_probs, std::vector<float>(whole.log_probs.begin(), whole.log_probs.begin() + left));
+    EXPECT_EQ(cut.rounds, 1);
+    EXPECT_EQ(cut.finish, FinishReason::kContextLimit);
+    EXPECT_TRUE(cut.closed.ok()) << cut.closed;
+  }
+}
+
 TEST(LifecycleTest, ADecodeOfSeveralTokensSaysWhichAnswerIsTheLast) {
   TestVerifier verifier({});
   RecordingSink sink;
