@@ -30,9 +30,13 @@ void VerifierImpl::BuildCommitted(int index, double step_seconds) {
   }
   run_.push_back(outcome.bonus);
   const auto length = static_cast<int64_t>(sequence.tokens.size());
-  const RunCut cut = CutRun(run_, {.stop_ids = sequence.args.stop_ids,
-                                   .output_left = sequence.output_limit - length,
-                                   .context_left = options_.max_context - length});
+  const RunCut cut =
+      CutRun(run_, {.stop_ids = sequence.args.stop_ids,
+                    .output_left = sequence.output_limit - length,
+                    .context_left = options_.max_context - length,
+                    .constraint_end = sequence.constraint == nullptr
+                                          ? 0
+                                          : sequence.constraint->EndOfRun(outcome.path, outcome.bonus)});
   Committed& committed = tree.committed;
   committed.epoch = sequence.args.epoch;
   committed.round = round.number;

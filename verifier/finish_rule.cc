@@ -10,6 +10,9 @@ RunCut CutRun(std::span<const TokenId> run, const FinishRule& rule) {
     if (std::find(rule.stop_ids.begin(), rule.stop_ids.end(), run[i]) != rule.stop_ids.end()) {
       return {kept, FinishReason::kStopId};
     }
+    if (kept == rule.constraint_end) {
+      return {kept, FinishReason::kConstraint};
+    }
     if (kept >= rule.output_left) {
       return {kept, FinishReason::kMaxTokens};
     }

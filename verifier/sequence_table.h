@@ -13,7 +13,9 @@
 #include "absl/status/statusor.h"
 #include "common/base/ids.h"
 #include "common/tree/token_tree.h"
+#include "verifier/constraint_masks.h"
 #include "verifier/kv_cache.h"
+#include "verifier/tree_masks.h"
 #include "verifier/verifier.h"
 
 namespace arborist::verifier {
@@ -29,6 +31,9 @@ struct Round {
   int decode_left = 0;               // tokens a Decode may still give; 0 for a Tree
   bool until_drafting_pays = false;  // of a Decode
   int cut_nodes = 0;
+  // Under a constraint: no step sees the tree before its masks are there.
+  std::shared_ptr<TreeMasks> masks;
+  bool masks_missing = false;
   std::chrono::steady_clock::time_point submitted;
 };
 
@@ -49,8 +54,9 @@ struct Sequence {
   uint64_t ticket = 0;                           // order among those that wait for a step
   Round round;
   bool finish_requested = false;
-  std::optional<absl::Status> end;  // why it closes at the next boundary; the first reason stays
-  SequenceHandle successor = 0;     // of a higher epoch; takes the pages
+  ConstraintMasks* constraint = nullptr;  // one of the controls' masks; null: none
+  std::optional<absl::Status> end;        // why it closes at the next boundary; the first reason stays
+  SequenceHandle successor = 0;           // of a higher epoch; takes the pages
 
   bool follows_budget = false;  // AUTO, and its owner has not shown that it does otherwise
   // What its owner was told last, and when: the step thread's.
@@ -65,6 +71,7 @@ struct Sequence {
   int32_t features_begin = 0;  // positions still to deliver on attach: [begin, end)
   int32_t features_end = 0;
 
+  bool WaitsForStep() const { return phase == Phase::kReady && round.active && !round.masks_missing; }
   int32_t root_position() const { return static_cast<int32_t>(tokens.size()) - 1; }
   void End(absl::Status status) {
     if (!end.has_value()) {

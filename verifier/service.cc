@@ -33,9 +33,11 @@ VerifierServiceImpl::VerifierServiceImpl(std::chrono::milliseconds stall_limit,
 
 VerifierServiceImpl::~VerifierServiceImpl() = default;
 
-void VerifierServiceImpl::Serve(Verifier* verifier, const VerifierInfo& info) {
+void VerifierServiceImpl::Serve(Verifier* verifier, const VerifierInfo& info,
+                                ConstraintCompiler* constraints) {
   Check(verifier_.load() == nullptr, "Serve is called once");
   info_ = info;
+  constraints_ = constraints;
   verifier_.store(verifier, std::memory_order_release);
 }
 
@@ -98,7 +100,7 @@ grpc::ServerBidiReactor<v1::VerifyRequest, v1::VerifyResponse>* VerifierServiceI
   if (verifier == nullptr) {
     return new RefusingReactor(Loading());
   }
-  return new VerifyReactor(verifier, &info_, &refusal_, heartbeat_.get(), context);
+  return new VerifyReactor(verifier, &info_, constraints_, &refusal_, heartbeat_.get(), context);
 }
 
 }  // namespace arborist::verifier

@@ -1,12 +1,12 @@
 # The edge: protobuf and gRPC stop here.
 arborist_library(arborist_verifier_service
-  SOURCES service.cc verify_codec.cc verify_reactor.cc
-  LINK arborist_base arborist_tree arborist_rpc arborist_proto)
+  SOURCES constraint_codec.cc constraint_compiler.cc service.cc verify_codec.cc verify_reactor.cc
+  LINK arborist_base arborist_grammar arborist_tree arborist_rpc arborist_proto absl::flat_hash_map)
 arborist_test(verifier_codec_test
   SOURCES verify_codec_test.cc
   LINK arborist_verifier_service)
 arborist_test(verifier_service_test
-  SOURCES service_test.cc service_refusals_test.cc testing/fake_verifier.cc
+  SOURCES constraint_service_test.cc service_test.cc service_refusals_test.cc testing/fake_verifier.cc
   LINK arborist_verifier_service)
 
 arborist_library(arborist_verifier_monitor SOURCES budget_monitor.cc shadow_monitor.cc step_monitor.cc LINK arborist_metrics absl::str_format)

@@ -8,6 +8,7 @@
 
 #include "arborist/v1/verifier.grpc.pb.h"
 #include "common/rpc/heartbeat.h"
+#include "verifier/constraint_compiler.h"
 #include "verifier/refusal.h"
 #include "verifier/verifier.h"
 #include "verifier/verify_codec.h"
@@ -25,8 +26,9 @@ class VerifierServiceImpl final : public v1::VerifierService::CallbackService {
                       std::function<void(const absl::Status&)> set_health);
   ~VerifierServiceImpl() override;
 
-  // Once. The verifier outlives the service.
-  void Serve(Verifier* verifier, const VerifierInfo& info);
+  // Once. The verifier outlives the service, as does the compiler; null: requests with a constraint are
+  // refused.
+  void Serve(Verifier* verifier, const VerifierInfo& info, ConstraintCompiler* constraints = nullptr);
 
   // Any thread, for good: GetInfo and an Open of what is not open here yet are UNAVAILABLE (NOT_SERVING) with
   // this reason, so that peers take another verifier, and `set_health` hears it. What is open goes on.
@@ -47,7 +49,8 @@ class VerifierServiceImpl final : public v1::VerifierService::CallbackService {
 
   const std::chrono::milliseconds stall_limit_;
   const std::function<void(const absl::Status&)> set_health_;
-  VerifierInfo info_;  // written before verifier_
+  VerifierInfo info_;  // written before verifier_, as is what follows
+  ConstraintCompiler* constraints_ = nullptr;
   Refusal refusal_;
   std::atomic<Verifier*> verifier_{nullptr};
   bool serving_ = false;  // as last said; heartbeat thread only

@@ -68,7 +68,10 @@ VerifierImpl::VerifierImpl(const VerifierOptions& options, std::unique_ptr<Model
       cache_(std::move(planes), options.max_logits_rows, ThreadsOf(device.stream())),
       budgets_(StepSizes(CapacityOf(options)).BoundsOfTreesAlone(), options.max_logits_rows),
       table_(options.max_queue),
-      deliverers_(options.deliverers) {
+      deliverers_(options.deliverers),
+      mask_maker_([this](SequenceHandle sequence, const std::shared_ptr<TreeMasks>& masks) {
+        TakeMasks(sequence, masks);
+      }) {
   const auto sequences = static_cast<size_t>(options.max_sequences);
   for (auto* list : {&announced_, &queue_, &with_features_, &waiting_trees_, &waiting_prompts_}) {
     list->reserve(sequences + static_cast<size_t>(options.max_queue));
@@ -87,6 +90,7 @@ VerifierImpl::VerifierImpl(const VerifierOptions& options, std::unique_ptr<Model
 }
 
 VerifierImpl::~VerifierImpl() {
+  mask_maker_.Stop();
   if (!thread_.joinable()) {
     return;
   }
@@ -174,8 +178,7 @@ bool VerifierImpl::HasWork() const {
   return std::any_of(table_.all().begin(), table_.all().end(), [](const auto& entry) {
     const Sequence& sequence = *entry.second;
     return sequence.end.has_value() || sequence.phase == Phase::kNew || sequence.phase == Phase::kPrefill ||
-           (sequence.phase == Phase::kReady && sequence.round.active) ||
-           sequence.features_end > sequence.features_begin;
+           sequence.WaitsForStep() || sequence.features_end > sequence.features_begin;
   });
 }
 
@@ -206,7 +209,7 @@ void VerifierImpl::Plan() {
     }
     if (sequence->phase == Phase::kPrefill) {
       waiting_prompts_.push_back(sequence.get());
-    } else if (sequence->phase == Phase::kReady && sequence->round.active) {
+    } else if (sequence->WaitsForStep()) {
       waiting_trees_.push_back(sequence.get());
     }
   }
@@ -310,6 +313,11 @@ void VerifierImpl::ApplyTree(int index) {
   sequence.tokens.insert(sequence.tokens.end(), committed.tokens.begin(), committed.tokens.end());
   sequence.computed = std::min(in_cache, static_cast<int32_t>(sequence.tokens.size()));
 
+  if (sequence.constraint != nullptr && !sequence.constraint->status().ok()) {
+    sequence.End(sequence.constraint->status());
+    return;
+  }
+
   Round& round = sequence.round;
   round.decode_left = std::max(0, round.decode_left - static_cast<int>(committed.tokens.size()));
   const bool finished = committed.finish_reason != FinishReason::kNone;
@@ -322,6 +330,12 @@ void VerifierImpl::ApplyTree(int index) {
     round.tree.token[0] = sequence.tokens.back();
     round.submitted = Clock::now();
     sequence.ticket = next_ticket_++;
+    BeginMasks(sequence);
+    if (round.masks_missing && round.masks->MakeCached()) {
+      round.masks_missing = false;
+    } else if (round.masks_missing) {
+      mask_maker_.Make(sequence.handle, round.masks);
+    }
   } else if (finished || sequence.finish_requested) {
     sequence.End(absl::OkStatus());
   }

@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/base/ids.h"
+#include "common/grammar/constraint.h"
 #include "common/tree/token_tree.h"
 #include "kernels/sample_target/sample_target.h"
 
@@ -20,7 +21,8 @@ struct SequenceKey {
   uint32_t sample_index = 0;
 };
 
-enum class FinishReason { kNone, kStopId, kMaxTokens, kContextLimit };
+// kConstraint: nothing may follow, and no stop id could say so.
+enum class FinishReason { kNone, kStopId, kMaxTokens, kContextLimit, kConstraint };
 
 // A value added to one token's logit.
 struct LogitBias {
@@ -56,6 +58,7 @@ struct OpenArgs {
   std::vector<TokenId> output_so_far;  // positions count prompt + output
   kernels::SamplingParams sampling;
   SamplingControls controls;
+  std::shared_ptr<const Constraint> constraint;  // with these stop_ids; null: none
   std::vector<TokenId> stop_ids;  // end the sequence and are part of the output; empty with ignore_eos
   int max_tokens = 0;             // of the whole output, output_so_far included; > 0
   int priority = 0;               // larger is admitted earlier: a point is worth a second of waiting

@@ -118,11 +118,44 @@ void VerifierImpl::BeginRound(Sequence& sequence, int64_t round) {
   sequence.round.number = round;
   sequence.round.submitted = Clock::now();
   sequence.ticket = next_ticket_++;
+  BeginMasks(sequence);
+  Wake();
+}
+
+void VerifierImpl::BeginMasks(Sequence& sequence) {
+  if (sequence.constraint != nullptr) {
+    const TokenTree& tree = sequence.round.tree;
+    sequence.round.masks = sequence.constraint->Begin(tree.token, tree.parent);
+    sequence.round.masks_missing = true;
+  }
+}
+
+void VerifierImpl::MakeMasks(SequenceHandle handle, const std::shared_ptr<TreeMasks>& masks) {
+  if (masks == nullptr) {
+    return;
+  }
+  if (masks->MakeCached()) {
+    TakeMasks(handle, masks);
+  } else {
+    mask_maker_.Make(handle, masks);
+  }
+}
+
+void VerifierImpl::TakeMasks(SequenceHandle handle, const std::shared_ptr<TreeMasks>& masks) {
+  const std::lock_guard lock(mutex_);
+  Sequence* sequence = table_.Find(handle);
+  if (sequence == nullptr || sequence->round.masks != masks) {
+    return;  // it has closed meanwhile
+  }
+  sequence->round.masks_missing = false;
+  if (const absl::Status status = sequence->constraint->status(); !status.ok()) {
+    sequence->End(status);
+  }
   Wake();
 }
 
 absl::Status VerifierImpl::SubmitTree(SequenceHandle handle, int64_t round, TokenTree tree) {
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   ASSIGN_OR_RETURN(Sequence * sequence, FindForRound(handle));
   RETURN_IF_ERROR(ValidateTokenTree(tree, sequence->tokens.back(),
                                     {.vocab_size = static_cast<int32_t>(model_->config().vocab_size),
@@ -139,17 +172,18 @@ absl::Status VerifierImpl::SubmitTree(SequenceHandle handle, int64_t round, Toke
   sequence->round.decode_left = 0;
   sequence->follows_budget = sequence->args.automatic;
   BeginRound(*sequence, round);
+  const std::shared_ptr<TreeMasks> masks = sequence->round.masks;
+  lock.unlock();
+  MakeMasks(handle, masks);
   return absl::OkStatus();
 }
 
 absl::Status VerifierImpl::SubmitDecode(SequenceHandle handle, int64_t round, int max_tokens) {
-  const std::lock_guard lock(mutex_);
   return BeginDecode(handle, round, max_tokens, /*until_drafting_pays=*/false);
 }
 
 absl::Status VerifierImpl::SubmitDecodeUntilDraftingPays(SequenceHandle handle, int64_t round,
                                                          int max_tokens) {
-  const std::lock_guard lock(mutex_);
   return BeginDecode(handle, round, max_tokens, /*until_drafting_pays=*/true);
 }
 
@@ -158,6 +192,7 @@ absl::Status VerifierImpl::BeginDecode(SequenceHandle handle, int64_t round, int
   if (max_tokens < 1) {
     return FieldError("decode.max_tokens", max_tokens, "at least 1");
   }
+  std::unique_lock lock(mutex_);
   ASSIGN_OR_RETURN(Sequence * sequence, FindForRound(handle));
   sequence->round.cut_nodes = 0;
   sequence->round.tree = TokenTree::RootOnly(sequence->tokens.back());
@@ -166,6 +201,9 @@ absl::Status VerifierImpl::BeginDecode(SequenceHandle handle, int64_t round, int
   // An owner that cannot draft asks for everything at once, one that lacks context for a few tokens.
   sequence->follows_budget = sequence->args.automatic && until_drafting_pays;
   BeginRound(*sequence, round);
+  const std::shared_ptr<TreeMasks> masks = sequence->round.masks;
+  lock.unlock();
+  MakeMasks(handle, masks);
   return absl::OkStatus();
 }
 

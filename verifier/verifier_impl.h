@@ -20,6 +20,7 @@
 #include "verifier/feature_projection.h"
 #include "verifier/finish_rule.h"
 #include "verifier/kv_cache.h"
+#include "verifier/mask_maker.h"
 #include "verifier/model/model.h"
 #include "verifier/scheduler.h"
 #include "verifier/sequence_budgets.h"
@@ -85,11 +86,18 @@ class VerifierImpl final : public Verifier {
     bool deliver = false;
   };
 
+  // Calls from outside take the mutex.
+  absl::Status BeginDecode(SequenceHandle handle, int64_t round, int max_tokens, bool until_drafting_pays);
+  // Those that are cached at once, others on the maker's thread. Null: nothing is to do.
+  void MakeMasks(SequenceHandle sequence, const std::shared_ptr<TreeMasks>& masks);
+  void TakeMasks(SequenceHandle sequence, const std::shared_ptr<TreeMasks>& masks);
+
   // Under the mutex.
   absl::Status CheckOpen(const OpenArgs& args) const;
   absl::StatusOr<Sequence*> FindForRound(SequenceHandle handle);
   void BeginRound(Sequence& sequence, int64_t round);
-  absl::Status BeginDecode(SequenceHandle handle, int64_t round, int max_tokens, bool until_drafting_pays);
+  // Of a round that begins under a constraint.
+  void BeginMasks(Sequence& sequence);
   void Wake();
   bool HasWork() const;
   void RemoveEnded();
@@ -150,6 +158,7 @@ class VerifierImpl final : public Verifier {
   uint64_t cuts_ = 0;           // guarded by mutex_
   std::thread thread_;
   ThreadPool deliverers_;
+  MaskMaker mask_maker_;
 
   std::atomic<uint64_t> calls_{0};  // that woke, or would have woken, the step thread
   std::atomic<bool> busy_{false};

@@ -79,9 +79,6 @@ absl::Status CheckUnsupported(const v1::Sampling& sampling) {
   if (sampling.allowed_token_ids_size() > 0) {
     return UnsupportedField(prefix + "allowed_token_ids");
   }
-  if (sampling.bad_words_size() > 0) {
-    return UnsupportedField(prefix + "bad_words");
-  }
   if (sampling.min_tokens() != 0) {
     return UnsupportedField(prefix + "min_tokens");
   }
@@ -156,6 +153,8 @@ v1::FinishReason EncodeFinishReason(FinishReason reason) {
       return v1::FINISH_REASON_MAX_TOKENS;
     case FinishReason::kContextLimit:
       return v1::FINISH_REASON_CONTEXT_LIMIT;
+    case FinishReason::kConstraint:
+      return v1::FINISH_REASON_CONSTRAINT;
   }
   return v1::FINISH_REASON_UNSPECIFIED;
 }

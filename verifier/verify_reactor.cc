@@ -8,6 +8,7 @@
 #include "common/rpc/protocol.h"
 #include "common/rpc/status_bridge.h"
 #include "common/rpc/tree_codec.h"
+#include "verifier/constraint_codec.h"
 
 namespace arborist::verifier {
 namespace {
@@ -47,16 +48,18 @@ absl::Status RoundError(absl::Status status, const char* invalid_reason) {
 
 }  // namespace
 
-VerifyReactor::VerifyReactor(Verifier* verifier, const VerifierInfo* info, const Refusal* refusal,
-                             Heartbeat* heartbeat, grpc::CallbackServerContext* context)
+VerifyReactor::VerifyReactor(Verifier* verifier, const VerifierInfo* info, ConstraintCompiler* constraints,
+                             const Refusal* refusal, Heartbeat* heartbeat,
+                             grpc::CallbackServerContext* context)
     : verifier_(verifier),
       info_(info),
+      constraints_(constraints),
       refusal_(refusal),
       heartbeat_(heartbeat),
       context_(context),
       outbox_(
           {}, MergeWaiting, [this](const v1::VerifyResponse* message) { StartWrite(message); },
-          [this](const grpc::Status& status) { Finish(status); }) {
+          [this](const grpc::Status& status) { FinishStream(status); }) {
   heartbeat_->Add(this);
   StartRead(&request_);
 }
@@ -75,8 +78,16 @@ void VerifyReactor::OnReadDone(bool ok) {
     }
     return;
   }
-  if (const absl::Status status = Handle(request_); !status.ok()) {
-    Fault(status);
+  if (request_.has_open() && IsConstrained(request_.open().sequence().sampling())) {
+    HandleConstrainedOpen(request_.open());
+    return;
+  }
+  ReadOn(Handle(request_));
+}
+
+void VerifyReactor::ReadOn(const absl::Status& handled) {
+  if (!handled.ok()) {
+    Fault(handled);
     return;
   }
   request_.Clear();
@@ -97,7 +108,7 @@ absl::Status VerifyReactor::Handle(const v1::VerifyRequest& request) {
   return FieldError("message", "unset", "open, tree, decode or stop");
 }
 
-absl::Status VerifyReactor::HandleOpen(const v1::Open& open) {
+absl::StatusOr<OpenArgs> VerifyReactor::BeginOpen(const v1::Open& open) {
   {
     std::lock_guard lock(mutex_);
     if (phase_ != Phase::kNew) {
@@ -116,12 +127,79 @@ absl::Status VerifyReactor::HandleOpen(const v1::Open& open) {
     }
     phase_ = Phase::kOpening;
   }
-  const absl::StatusOr<SequenceHandle> sequence = verifier_->Open(std::move(args), this);
-  std::unique_lock lock(mutex_);
-  if (!sequence.ok()) {
-    phase_ = Phase::kNew;
-    return fault_.has_value() ? *fault_ : OpenError(sequence.status());
+  return args;
+}
+
+absl::Status VerifyReactor::HandleOpen(const v1::Open& open) {
+  ASSIGN_OR_RETURN(OpenArgs args, BeginOpen(open));
+  return OpenSequence(std::move(args));
+}
+
+void VerifyReactor::HandleConstrainedOpen(const v1::Open& open) {
+  absl::StatusOr<OpenArgs> args = BeginOpen(open);
+  if (!args.ok()) {
+    ReadOn(args.status());
+    return;
   }
+  absl::StatusOr<ConstraintSpec> spec = constraints_ == nullptr
+                                            ? NoTokenizer(open.sequence().sampling())
+                                            : DecodeConstraint(open.sequence().sampling());
+  if (!spec.ok()) {
+    ReadOn(FailOpen(spec.status()));
+    return;
+  }
+  {
+    const std::lock_guard lock(finish_mutex_);
+    holds_finish_ = true;
+  }
+  constraints_->Compile(*std::move(spec),
+                        [this, args = *std::move(args)](ConstraintCompiler::Result constraint) {
+                          if (!constraint.ok()) {
+                            EndConstrainedOpen(FailOpen(ConstraintError(constraint.status())));
+                            return;
+                          }
+                          OpenArgs with = args;
+                          with.constraint = *std::move(constraint);
+                          EndConstrainedOpen(OpenSequence(std::move(with)));
+                        });
+}
+
+void VerifyReactor::EndConstrainedOpen(const absl::Status& handled) {
+  ReadOn(handled);
+  std::optional<grpc::Status> finish;
+  {
+    const std::lock_guard lock(finish_mutex_);
+    holds_finish_ = false;
+    finish = std::exchange(held_finish_, std::nullopt);
+  }
+  if (finish.has_value()) {
+    Finish(*finish);  // may delete this object
+  }
+}
+
+void VerifyReactor::FinishStream(const grpc::Status& status) {
+  {
+    const std::lock_guard lock(finish_mutex_);
+    if (holds_finish_) {
+      held_finish_ = status;
+      return;
+    }
+  }
+  Finish(status);
+}
+
+absl::Status VerifyReactor::FailOpen(const absl::Status& status) {
+  const std::lock_guard lock(mutex_);
+  phase_ = Phase::kNew;
+  return fault_.value_or(status);
+}
+
+absl::Status VerifyReactor::OpenSequence(OpenArgs args) {
+  const absl::StatusOr<SequenceHandle> sequence = verifier_->Open(std::move(args), this);
+  if (!sequence.ok()) {
+    return FailOpen(OpenError(sequence.status()));
+  }
+  std::unique_lock lock(mutex_);
   if (phase_ == Phase::kOpening) {  // else it has closed already
     phase_ = Phase::kOpen;
     sequence_ = *sequence;

@@ -11,6 +11,7 @@
 #include "common/rpc/heartbeat.h"
 #include "common/rpc/server_outbox.h"
 #include "grpcpp/support/server_callback.h"
+#include "verifier/constraint_compiler.h"
 #include "verifier/refusal.h"
 #include "verifier/verifier.h"
 #include "verifier/verify_codec.h"
@@ -26,9 +27,9 @@ class VerifyReactor final : public grpc::ServerBidiReactor<v1::VerifyRequest, v1
                             public SequenceSink,
                             public HeartbeatListener {
  public:
-  // All outlive the reactor.
-  VerifyReactor(Verifier* verifier, const VerifierInfo* info, const Refusal* refusal, Heartbeat* heartbeat,
-                grpc::CallbackServerContext* context);
+  // All outlive the reactor. No compiler: constraints are refused.
+  VerifyReactor(Verifier* verifier, const VerifierInfo* info, ConstraintCompiler* constraints,
+                const Refusal* refusal, Heartbeat* heartbeat, grpc::CallbackServerContext* context);
 
   void OnReadDone(bool ok) override;
   void OnWriteDone(bool ok) override;
@@ -49,12 +50,22 @@ class VerifyReactor final : public grpc::ServerBidiReactor<v1::VerifyRequest, v1
 
   absl::Status Handle(const v1::VerifyRequest& request);
   absl::Status HandleOpen(const v1::Open& open);
+  // Its constraint is compiled first, on another thread; only then is read on.
+  void HandleConstrainedOpen(const v1::Open& open);
+  absl::StatusOr<OpenArgs> BeginOpen(const v1::Open& open);
+  absl::Status OpenSequence(OpenArgs args);
+  absl::Status FailOpen(const absl::Status& status);
+  void ReadOn(const absl::Status& handled);
+  // The same where no reaction of gRPC keeps this object: its end, if it came, comes now.
+  void EndConstrainedOpen(const absl::Status& handled);
+  void FinishStream(const grpc::Status& status);
   absl::Status HandleRound(const v1::VerifyRequest& request);
   // Ends the stream with an error of its own; the first one counts.
   void Fault(const absl::Status& status);
 
   Verifier* const verifier_;
   const VerifierInfo* const info_;
+  ConstraintCompiler* const constraints_;
   const Refusal* const refusal_;
   Heartbeat* const heartbeat_;
   grpc::CallbackServerContext* const context_;
@@ -73,6 +84,11 @@ class VerifyReactor final : public grpc::ServerBidiReactor<v1::VerifyRequest, v1
   // Of the calls of SequenceSink.
   std::optional<v1::VerifyResponse> joined_;
   std::chrono::steady_clock::time_point sent_at_;
+
+  // While another thread opens the stream, it must not end.
+  std::mutex finish_mutex_;
+  bool holds_finish_ = false;
+  std::optional<grpc::Status> held_finish_;
 
   std::mutex mutex_;
   Phase phase_ = Phase::kNew;

@@ -29,20 +29,22 @@ using Clock = std::chrono::steady_clock;
 
 class VerifierServiceTest : public ::testing::Test {
  protected:
-  VerifierServiceTest()
+  explicit VerifierServiceTest(bool with_tokenizer = true)
       : service_(std::chrono::milliseconds(1000), [this](const absl::Status& health) {
           const std::lock_guard lock(health_mutex_);
           health_ = health;
           serving_ = health.ok();
         }) {
-    service_.Serve(&fake_, {.fingerprint = "f1",
-                            .projection_hash = "p1",
-                            .model_name = "fake",
-                            .vocabulary_size = FakeVerifier::kVocabulary,
-                            .hidden_size = FakeVerifier::kHidden,
-                            .context_length = 64,
-                            .max_tree_nodes = 31,
-                            .max_sequences = 4});
+    service_.Serve(&fake_,
+                   {.fingerprint = "f1",
+                    .projection_hash = "p1",
+                    .model_name = "fake",
+                    .vocabulary_size = FakeVerifier::kVocabulary,
+                    .hidden_size = FakeVerifier::kHidden,
+                    .context_length = 64,
+                    .max_tree_nodes = 31,
+                    .max_sequences = 4},
+                   with_tokenizer ? &constraints_ : nullptr);
     socket_ = std::filesystem::temp_directory_path() / ("verifier_service_test." + std::to_string(getpid()));
     grpc::Service* services[] = {&service_};
     auto server = RpcServer::Start(
@@ -89,7 +91,17 @@ class VerifierServiceTest : public ::testing::Test {
     return request;
   }
 
+  // Token v below 256 is byte v, the others have no text.
+  static std::shared_ptr<const TokenVocabulary> Bytes() {
+    std::vector<std::string> bytes(FakeVerifier::kVocabulary);
+    for (int byte = 0; byte < 256; ++byte) {
+      bytes[byte] = std::string(1, static_cast<char>(byte));
+    }
+    return std::make_shared<const TokenVocabulary>(std::move(bytes));
+  }
+
   FakeVerifier fake_;
+  ConstraintCompiler constraints_{Bytes()};
   std::atomic<bool> serving_{false};
   std::mutex health_mutex_;
   absl::Status health_;
