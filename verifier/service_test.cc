@@ -153,6 +153,23 @@ TEST_F(VerifierServiceTest, CancelFreesTheSequence) {
   EXPECT_EQ(stream.End().code(), absl::StatusCode::kCancelled);
 }
 
+TEST_F(VerifierServiceTest, ADeadlineFreesTheSequenceWhateverItWaitsFor) {
+  fake_.HoldSteps(true);
+  Stream in_a_step(*stub_, std::chrono::milliseconds(1000));
+  in_a_step.Send(OpenRequest("step"));
+  ASSERT_TRUE(in_a_step.AwaitReady());
+  in_a_step.Send(TreeRequest(1, 6));
+  Stream for_its_owner(*stub_, std::chrono::milliseconds(1000));
+  for_its_owner.Send(OpenRequest("owner"));
+  fake_.set_ready_on_open(false);
+  Stream for_admission(*stub_, std::chrono::milliseconds(1000));
+  for_admission.Send(OpenRequest("queued"));
+  for (Stream* stream : {&in_a_step, &for_its_owner, &for_admission}) {
+    EXPECT_EQ(stream->End().code(), absl::StatusCode::kDeadlineExceeded);
+  }
+  EXPECT_TRUE(Eventually([this] { return fake_.open_sequences() == 0; }));
+}
+
 TEST_F(VerifierServiceTest, StormOfCancelsLeavesNothingBehind) {
   for (int i = 0; i < 100; ++i) {
     Stream stream(*stub_);

@@ -115,8 +115,9 @@ class VerifierServiceTest : public ::testing::Test {
 // A blocking client of one Verify stream.
 class Stream {
  public:
-  explicit Stream(v1::VerifierService::Stub& stub) {
-    context_.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(30));
+  explicit Stream(v1::VerifierService::Stub& stub,
+                  std::chrono::milliseconds deadline = std::chrono::seconds(30)) {
+    context_.set_deadline(std::chrono::system_clock::now() + deadline);
     stream_ = stub.Verify(&context_);
   }
   ~Stream() {
