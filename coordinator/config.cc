@@ -69,6 +69,7 @@ absl::StatusOr<Config> Check(const v1::CoordinatorConfig& in) {
   ASSIGN_OR_RETURN(out.max_unsent_bytes,
                    ValueOr("max_unsent_bytes", in.max_unsent_bytes(), 1 << 20, 1, 16 << 20));
   ASSIGN_OR_RETURN(out.metrics_listen, ReadMetricsConfig(in.metrics()));
+  ASSIGN_OR_RETURN(out.log_level, ReadLogLevel(in.log_level()));
   return out;
 }
 
@@ -94,6 +95,7 @@ absl::StatusOr<CommandLine> ReadCommandLine(int argc, const char* const* argv) {
   flags.AddInteger("peer-silence-ms", "silence after which a peer is unusable", 50, 600000,
                    [&](int64_t v) { over.mutable_rpc()->set_peer_silence_ms(static_cast<int32_t>(v)); });
   AddMetricsFlag(flags, over);
+  AddLogLevelFlag(flags, over);
   flags.AddSwitch("help", "this text", [&] { out.help = flags.Help(); });
   RETURN_IF_ERROR(flags.Parse(argc, argv));
   if (!out.help.empty()) {

@@ -5,6 +5,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/log/log_line.h"
 #include "common/rpc/rpc_config.h"
 #include "coordinator/generation_defaults.h"
 
@@ -26,6 +27,7 @@ struct Config {
   absl::Duration max_timeout;
   size_t max_unsent_bytes = 0;
   std::string metrics_listen;  // empty: nowhere
+  LogLevel log_level = LogLevel::kInfo;
 };
 
 // --config FILE and single flags. InvalidArgument names field or flag. An empty usage text means that --help

@@ -65,6 +65,24 @@ TEST(ConfigTest, FlagsOverrideTheFileAndListsReplaceItsLists) {
   EXPECT_EQ(line->config.metrics_listen, "127.0.0.1:9103");
 }
 
+TEST(ConfigTest, TheLogLevelIsThatOfTheFlagThenOfTheFile) {
+  std::vector<std::string> words = kLeast;
+  EXPECT_EQ(Read(words)->config.log_level, LogLevel::kInfo);
+  words.insert(words.end(), {"--config", File("log_level: LOG_LEVEL_WARNING")});
+  EXPECT_EQ(Read(words)->config.log_level, LogLevel::kWarning);
+  words.insert(words.end(), {"--log-level", "error"});
+  EXPECT_EQ(Read(words)->config.log_level, LogLevel::kError);
+}
+
+TEST(ConfigTest, TheMostAnswersOfARequestAreNeverMoreThanThoseAtOnce) {
+  std::vector<std::string> words = kLeast;
+  EXPECT_EQ(Read(words)->config.max_samples, 128);
+  words.insert(words.end(), {"--max-samples", "1024"});
+  EXPECT_EQ(Read(words)->config.max_samples, 256);
+  words.insert(words.end(), {"--max-requests", "5"});
+  EXPECT_EQ(Read(words)->config.max_samples, 5);
+}
+
 TEST(ConfigTest, TheShippedFileIsValid) {
   const std::string source = std::getenv("ARBORIST_SOURCE_DIR");
   const auto line = Read({"--config", source + "/deploy/config/coordinator.textproto"});
@@ -86,6 +104,10 @@ TEST(ConfigTest, MistakesNameFieldValueAndExpectation) {
   EXPECT_THAT(Mistake({"--config", File("max_unsent_bytes: 99999999")}),
               HasSubstr("max_unsent_bytes=99999999"));
   EXPECT_THAT(Mistake({"--config", File("bogus: 1")}), HasSubstr("bogus"));
+  EXPECT_THAT(Mistake({"--config", File("max_samples: 1025")}), HasSubstr("max_samples=1025"));
+  EXPECT_THAT(Mistake({"--log-level", "loud"}),
+              HasSubstr("--log-level=loud, expected info, warning or error"));
+  EXPECT_THAT(Mistake({"--config", File("log_level: 9")}), HasSubstr("log_level=9, expected INFO, WARNING"));
   EXPECT_THAT(Mistake({"--metrics-listen", "unix:/m"}),
               HasSubstr("metrics.listen=unix:/m, expected ip:port"));
   EXPECT_EQ(Read({"--config", "/nonexistent"}).status().code(), absl::StatusCode::kNotFound);

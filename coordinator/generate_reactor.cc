@@ -22,6 +22,18 @@ ServerOutbox<v1::GenerateResponse>::Bounds OutboxBounds(const v1::GenerateReques
   return {.messages = 2 + 2 * answers, .bytes = bytes, .merge_depth = 2 + 2 * answers};
 }
 
+LogLevel LevelOf(absl::StatusCode code) {
+  switch (code) {
+    case absl::StatusCode::kInternal:
+      return LogLevel::kError;
+    case absl::StatusCode::kUnavailable:
+    case absl::StatusCode::kResourceExhausted:
+      return LogLevel::kWarning;
+    default:
+      return LogLevel::kInfo;
+  }
+}
+
 }  // namespace
 
 GenerateReactor::GenerateReactor(Coordinator& coordinator, grpc::CallbackServerContext& context,
@@ -251,7 +263,7 @@ void GenerateReactor::LogEnd(absl::StatusCode code, const std::string& reason) {
   if (!left_out.has_value()) {
     return;
   }
-  LogLine line(code == absl::StatusCode::kInternal ? LogLevel::kError : LogLevel::kInfo, "request");
+  LogLine line(LevelOf(code), "request");
   line.Add("id", facts_.request_id).Add("client_id", request_.client_request_id());
   line.Add("code", absl::StatusCodeToString(code)).Add("reason", reason);
   line.Add("answers", static_cast<int64_t>(admitted_));

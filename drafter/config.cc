@@ -97,6 +97,7 @@ absl::StatusOr<Config> Check(const v1::DrafterConfig& in) {
                    ValueOr("plain_decode_tokens", in.plain_decode_tokens(), 256, 1, 65536));
   ASSIGN_OR_RETURN(out.fault, ReadFault(in.fault()));
   ASSIGN_OR_RETURN(out.metrics_listen, ReadMetricsConfig(in.metrics()));
+  ASSIGN_OR_RETURN(out.log_level, ReadLogLevel(in.log_level()));
   return out;
 }
 
@@ -130,6 +131,7 @@ absl::StatusOr<CommandLine> ReadCommandLine(int argc, const char* const* argv) {
   flags.AddInteger("peer-silence-ms", "silence after which a peer is unusable", 50, 600000,
                    [&](int64_t v) { over.mutable_rpc()->set_peer_silence_ms(v); });
   AddMetricsFlag(flags, over);
+  AddLogLevelFlag(flags, over);
   flags.AddSwitch("help", "print this", [&] { help = true; });
   RETURN_IF_ERROR(flags.Parse(argc, argv));
   CommandLine line;

@@ -4,6 +4,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/device/device.h"
+#include "common/log/log_line.h"
 #include "common/rpc/rpc_config.h"
 #include "drafter/fault_points.h"
 
@@ -27,6 +28,7 @@ struct Config {
   int plain_decode_tokens = 0;
   FaultPlan fault;             // test hook
   std::string metrics_listen;  // empty: nowhere
+  LogLevel log_level = LogLevel::kInfo;
 };
 
 struct CommandLine {

@@ -78,8 +78,9 @@ TEST_F(DrafterConfigTest, DefaultsAreFilledInAndTheFileIsRead) {
 TEST_F(DrafterConfigTest, DeviceAndItsMemoryAreReadFromFileAndFlags) {
   const auto line = Read("device: DEVICE_CPU gpu { index: 1 memory_fraction: 0.25 }",
                          {"--listen=unix:/tmp/d", "--verifier=unix:/tmp/v", "--device=cuda",
-                          "--cuda-device=2", "--metrics-listen=127.0.0.1:9102"});
+                          "--cuda-device=2", "--metrics-listen=127.0.0.1:9102", "--log-level=warning"});
   ASSERT_TRUE(line.ok()) << line.status();
+  EXPECT_EQ(line->config.log_level, LogLevel::kWarning);
   EXPECT_EQ(line->config.metrics_listen, "127.0.0.1:9102");
   EXPECT_EQ(line->config.device.kind, DeviceKind::kCuda);
   EXPECT_EQ(line->config.device.cuda.index, 2);

@@ -60,6 +60,7 @@ MetricRegistry::Labels ConfigLabels(const Config& config) {
 }
 
 absl::Status Serve(const Config& config, TerminationSignal& signal) {
+  SetLogLevel(config.log_level);
   // In this order, so that each outlives what uses it.
   MetricRegistry registry;
   StartupPhases startup(registry, {"proposer"});

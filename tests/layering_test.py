@@ -26,7 +26,7 @@ ALLOWED = {
     "common/grammar": ["common/base", "common/tokenizer"],
     "common/metrics": ["common/base"],
     "common/log": ["common/base"],
-    "common/rpc": ["common/base", "common/tensor", "common/threads", "common/tree", "common/device", "proto"],
+    "common/rpc": ["common/base", "common/log", "common/tensor", "common/threads", "common/tree", "common/device", "proto"],
     "kernels": ["common/base", "common/tensor", "common/threads", "common/device"],
     "verifier": ["kernels", "common", "proto"],
     "drafter": ["kernels", "common", "proto"],

@@ -166,6 +166,7 @@ absl::StatusOr<Config> Check(const v1::VerifierConfig& in) {
     out.cut_trees_seed = in.cut_trees_seed();
   }
   ASSIGN_OR_RETURN(out.metrics_listen, ReadMetricsConfig(in.metrics()));
+  ASSIGN_OR_RETURN(out.log_level, ReadLogLevel(in.log_level()));
   ASSIGN_OR_RETURN(out.shadow, ReadShadowConfig(in.shadow(), out));
   out.shadow_not_serving = in.shadow().not_serving_on_fault();
   return out;
@@ -197,6 +198,7 @@ absl::StatusOr<CommandLine> ReadCommandLine(int argc, const char* const* argv) {
   flags.AddInteger("context-length", "positions of prompt + output", 2, 16777216,
                    [&](int64_t v) { over.set_context_length(v); });
   AddMetricsFlag(flags, over);
+  AddLogLevelFlag(flags, over);
   flags.Add("shadow-fraction", "part of the steps whose kernels are compared with oracles, in [0, 1]",
             [&](const std::string& v) { return SetShadowFraction(v, over); });
   flags.AddInteger("peer-silence-ms", "silence after which a peer is unusable", 50, 600000,

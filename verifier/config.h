@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/device/device.h"
+#include "common/log/log_line.h"
 #include "common/rpc/rpc_config.h"
 #include "common/tensor/dtype.h"
 #include "kernels/backend.h"
@@ -33,7 +34,8 @@ struct Config {
   int prefill_chunk = 0;
   std::chrono::milliseconds stall_limit{0};
   std::optional<uint64_t> cut_trees_seed;
-  std::string metrics_listen;       // empty: nowhere
+  std::string metrics_listen;  // empty: nowhere
+  LogLevel log_level = LogLevel::kInfo;
   ShadowOptions shadow;             // its callbacks are the caller's
   bool shadow_not_serving = false;  // after a fault
 };

@@ -168,8 +168,10 @@ TEST_F(VerifierConfigTest, ShadowVerificationAndMetricsAreReadAndChecked) {
   EXPECT_THAT(line->config.shadow.kernels, ElementsAre(ShadowKernel::kMoeRoute, ShadowKernel::kKvCompact));
   EXPECT_TRUE(line->config.shadow_not_serving);
 
-  const auto defaults = with("", {"--shadow-fraction=0.01", "--metrics-listen=0.0.0.0:9101"});
+  const auto defaults =
+      with("", {"--shadow-fraction=0.01", "--metrics-listen=0.0.0.0:9101", "--log-level=error"});
   ASSERT_TRUE(defaults.ok()) << defaults.status();
+  EXPECT_EQ(defaults->config.log_level, LogLevel::kError);
   EXPECT_EQ(defaults->config.metrics_listen, "0.0.0.0:9101");
   EXPECT_FLOAT_EQ(static_cast<float>(defaults->config.shadow.fraction), 0.01f);
   EXPECT_EQ(defaults->config.shadow.rows, 4);

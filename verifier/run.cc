@@ -14,6 +14,7 @@
 #include "common/base/math.h"
 #include "common/base/status_macros.h"
 #include "common/device/device.h"
+#include "common/log/log_line.h"
 #include "common/metrics/exposer.h"
 #include "common/metrics/process_facts.h"
 #include "common/metrics/registry.h"
@@ -178,6 +179,7 @@ MetricRegistry::Labels ConfigLabels(const Config& config) {
 }
 
 absl::Status Serve(const Config& config, TerminationSignal& signal) {
+  SetLogLevel(config.log_level);
   // In this order, so that each outlives what uses it.
   MetricRegistry metrics;
   StartupPhases startup(metrics, {"device", "weights", "verifier"});
@@ -196,10 +198,9 @@ absl::Status Serve(const Config& config, TerminationSignal& signal) {
                    status.ok() ? "serving" : "not serving: ", std::string(status.message()).c_str());
     });
   });
-  BudgetMonitor budget_monitor(
-      metrics, [](const std::string& line) { std::fprintf(stderr, "verifier: %s\n", line.c_str()); });
+  BudgetMonitor budget_monitor(metrics, WriteLogLine);
   ShadowMonitor shadow_monitor(
-      metrics, [](const std::string& line) { std::fprintf(stderr, "verifier: %s\n", line.c_str()); },
+      metrics, WriteLogLine,
       config.shadow_not_serving ? [&service] { service.RefuseNew(kShadowFault); } : std::function<void()>());
   StepMonitor step_monitor(metrics);
   ASSIGN_OR_RETURN(std::unique_ptr<MetricExposer> exposer,

@@ -1,10 +1,12 @@
 #include "common/log/log_line.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
@@ -12,6 +14,18 @@
 
 namespace arborist {
 namespace {
+
+std::atomic<LogLevel> least_level{LogLevel::kInfo};
+
+std::string TimeNow() {
+  return absl::StrCat("time=", absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", absl::Now(), absl::UTCTimeZone()));
+}
+
+void WriteIfHighEnough(LogLevel level, const std::string& line) {
+  if (level >= least_level.load(std::memory_order_relaxed)) {
+    std::fwrite(line.data(), 1, line.size(), stderr);
+  }
+}
 
 absl::string_view NameOf(LogLevel level) {
   switch (level) {
@@ -34,8 +48,7 @@ bool IsPlain(absl::string_view value) {
 }  // namespace
 
 LogLine::LogLine(LogLevel level, absl::string_view event)
-    : text_(absl::StrCat("time=", absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", absl::Now(), absl::UTCTimeZone()),
-                         " level=", NameOf(level), " event=", event)) {}
+    : level_(level), text_(absl::StrCat(TimeNow(), " level=", NameOf(level), " event=", event)) {}
 
 LogLine& LogLine::Add(absl::string_view key, absl::string_view value) {
   Check(!key.empty(), "a value of a log line has a key");
@@ -52,9 +65,18 @@ LogLine& LogLine::Add(absl::string_view key, int64_t value) { return Add(key, ab
 
 LogLine& LogLine::Add(absl::string_view key, double value) { return Add(key, absl::StrCat(value)); }
 
-void LogLine::Write() const {
-  const std::string line = text_ + "\n";
-  std::fwrite(line.data(), 1, line.size(), stderr);
+void LogLine::Write() const { WriteIfHighEnough(level_, text_ + "\n"); }
+
+void SetLogLevel(LogLevel least) { least_level.store(least, std::memory_order_relaxed); }
+
+void WriteLogLine(absl::string_view from_level) {
+  LogLevel level = LogLevel::kInfo;
+  for (const LogLevel candidate : {LogLevel::kWarning, LogLevel::kError}) {
+    if (absl::StartsWith(from_level, absl::StrCat("level=", NameOf(candidate), " "))) {
+      level = candidate;
+    }
+  }
+  WriteIfHighEnough(level, absl::StrCat(TimeNow(), " ", from_level, "\n"));
 }
 
 }  // namespace arborist

@@ -9,6 +9,12 @@ namespace arborist {
 
 enum class LogLevel { kInfo, kWarning, kError };
 
+// Lines below it are not written; kInfo unless it is set. Of the whole process.
+void SetLogLevel(LogLevel least);
+
+// Writes the rest of a line that begins with its level, "level=INFO event=...", as LogLine does.
+void WriteLogLine(absl::string_view from_level);
+
 // One line for the log: time, level, event, then what is added, in order. Keys are ours, in snake case;
 // values may come from anywhere but a prompt or an answer.
 class LogLine {
@@ -28,10 +34,11 @@ class LogLine {
   // Without an end of line.
   const std::string& text() const { return text_; }
 
-  // To stderr, in one piece.
+  // To stderr, in one piece, unless its level is below the process's.
   void Write() const;
 
  private:
+  LogLevel level_;
   std::string text_;
 };
 

@@ -54,5 +54,28 @@ TEST(LogLimitTest, ABurstPassesThenTheRateAndWhatIsLeftOutIsTold) {
   EXPECT_EQ(limit.Allow(now), std::nullopt) << "no more than the burst";
 }
 
+TEST(LogLevelTest, LinesBelowTheLevelAreNotWritten) {
+  const auto written = [](LogLevel least) {
+    SetLogLevel(least);
+    ::testing::internal::CaptureStderr();
+    LogLine(LogLevel::kInfo, "a").Write();
+    LogLine(LogLevel::kWarning, "b").Write();
+    LogLine(LogLevel::kError, "c").Write();
+    WriteLogLine("level=INFO event=d x=1");
+    WriteLogLine("level=WARNING event=e");
+    WriteLogLine("level=ERROR event=f");
+    SetLogLevel(LogLevel::kInfo);
+    return ::testing::internal::GetCapturedStderr();
+  };
+  const std::string time = "time=[0-9TZ:.-]+ ";
+  const std::string errors = time + "level=ERROR event=c\n" + time + "level=ERROR event=f\n";
+  EXPECT_THAT(written(LogLevel::kError), MatchesRegex(errors));
+  EXPECT_THAT(written(LogLevel::kWarning), HasSubstr("event=b\n"));
+  EXPECT_THAT(written(LogLevel::kWarning), HasSubstr("event=e\n"));
+  EXPECT_THAT(written(LogLevel::kWarning), Not(HasSubstr("INFO")));
+  EXPECT_THAT(written(LogLevel::kInfo), HasSubstr("level=INFO event=a\n"));
+  EXPECT_THAT(written(LogLevel::kInfo), HasSubstr("Z level=INFO event=d x=1\n"));
+}
+
 }  // namespace
 }  // namespace arborist

@@ -56,4 +56,31 @@ absl::StatusOr<std::string> ReadMetricsConfig(const v1::MetricsConfig& config) {
   return listen;
 }
 
+absl::StatusOr<LogLevel> ReadLogLevel(v1::LogLevel level) {
+  switch (level) {
+    case v1::LOG_LEVEL_UNSPECIFIED:
+    case v1::LOG_LEVEL_INFO:
+      return LogLevel::kInfo;
+    case v1::LOG_LEVEL_WARNING:
+      return LogLevel::kWarning;
+    case v1::LOG_LEVEL_ERROR:
+      return LogLevel::kError;
+    default:
+      return FieldError("log_level", absl::StrCat(static_cast<int>(level)), "INFO, WARNING or ERROR");
+  }
+}
+
+absl::StatusOr<v1::LogLevel> ParseLogLevel(const std::string& name) {
+  if (name == "info") {
+    return v1::LOG_LEVEL_INFO;
+  }
+  if (name == "warning") {
+    return v1::LOG_LEVEL_WARNING;
+  }
+  if (name == "error") {
+    return v1::LOG_LEVEL_ERROR;
+  }
+  return FieldError("--log-level", name, "info, warning or error");
+}
+
 }  // namespace arborist

@@ -6,6 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "arborist/v1/config.pb.h"
+#include "common/log/log_line.h"
 #include "common/rpc/flags.h"
 #include "common/rpc/server.h"
 
@@ -34,6 +35,22 @@ absl::StatusOr<RpcSettings> ReadRpcConfig(const v1::RpcConfig& config);
 
 // The address to serve metrics on; empty: nowhere.
 absl::StatusOr<std::string> ReadMetricsConfig(const v1::MetricsConfig& config);
+
+absl::StatusOr<LogLevel> ReadLogLevel(v1::LogLevel level);
+// "info", "warning" or "error".
+absl::StatusOr<v1::LogLevel> ParseLogLevel(const std::string& name);
+
+// --log-level, into a service's config, which outlives the flags.
+template <typename Message>
+void AddLogLevelFlag(FlagSet& flags, Message& config) {
+  flags.Add("log-level", "info, warning or error", [&config](const std::string& v) -> absl::Status {
+    const absl::StatusOr<v1::LogLevel> level = ParseLogLevel(v);
+    if (level.ok()) {
+      config.set_log_level(*level);
+    }
+    return level.status();
+  });
+}
 
 // --metrics-listen, into a service's config, which outlives the flags.
 template <typename Message>
