@@ -155,6 +155,32 @@ TEST_F(ServiceAnswersTest, ALostDrafterCostsNoTokenOfAnyAnswer) {
   }
 }
 
+TEST_F(ServiceAnswersTest, AllThatIsToldOfEveryAnswerSurvivesLostPeers) {
+  StartAll();
+  v1::GenerateRequest request = Request(v1::SPECULATION_MODE_OFF);
+  request.set_n(3);
+  request.set_log_probs(true);
+  request.set_top_log_probs(5);
+  request.set_prompt_log_probs(true);
+  for (const auto& [tokens, runs] :
+       std::vector<std::pair<int, int>>{{0, -1}, {7, -1}, {29, -1}, {-1, 0}, {7, 4}}) {
+    WaitFor([&] {
+      return coordinator_->router().Drafters().usable &&
+             coordinator_->router().ChooseVerifier("print", {}) == verifiers_[0];
+    });
+    verifier_.dies_after = tokens;
+    drafter_.dies_after = runs;
+    request.mutable_speculation()->set_mode(runs >= 0 ? v1::SPECULATION_MODE_TREE : v1::SPECULATION_MODE_OFF);
+    const std::vector<Result> results = GenerateAll(request);
+    for (uint32_t sample = 0; sample < 3; ++sample) {
+      ExpectRight(results[sample], 30, sample);
+      ExpectScores(results[sample], 30, 5);
+      EXPECT_GE(results[sample].final.fallbacks(), 1);
+    }
+    EXPECT_THAT(results[0].prompt_log_probs, ElementsAre(LogProbAt(1)));
+  }
+}
+
 TEST_F(ServiceAnswersTest, TheErrorOfOneAnswerEndsTheCallAndCancelsTheOthers) {
   StartAll();
   verifier_.token_ms = 5;

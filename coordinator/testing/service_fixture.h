@@ -62,6 +62,7 @@ class CoordinatorServiceTest : public ::testing::Test {
     std::vector<std::unique_ptr<VerifierClient>> verifiers;
     verifiers.push_back(std::make_unique<GrpcVerifierClient>(Address("verifier"), 1 << 20));
     verifiers.push_back(std::make_unique<GrpcVerifierClient>(Address("other"), 1 << 20));
+    verifiers_ = {verifiers[0].get(), verifiers[1].get()};
     std::vector<std::unique_ptr<DrafterClient>> drafters;
     drafters.push_back(std::make_unique<GrpcDrafterClient>(Address("drafter"), 1 << 20));
     PeerRouter::Settings settings;
@@ -172,6 +173,7 @@ class CoordinatorServiceTest : public ::testing::Test {
   FakeVerifierService verifier_, other_;
   FakeDrafterService drafter_;
   std::unique_ptr<RpcServer> verifier_server_, other_server_, drafter_server_;
+  std::vector<const VerifierClient*> verifiers_;  // the first is preferred
   MetricRegistry metrics_;
   std::unique_ptr<Coordinator> coordinator_;
   std::unique_ptr<CoordinatorServiceImpl> service_;
