@@ -98,6 +98,7 @@ absl::StatusOr<Config> Check(const v1::DrafterConfig& in) {
   ASSIGN_OR_RETURN(out.fault, ReadFault(in.fault()));
   ASSIGN_OR_RETURN(out.metrics_listen, ReadMetricsConfig(in.metrics()));
   ASSIGN_OR_RETURN(out.log_level, ReadLogLevel(in.log_level()));
+  out.tokenizer = in.tokenizer();
   return out;
 }
 
@@ -130,6 +131,8 @@ absl::StatusOr<CommandLine> ReadCommandLine(int argc, const char* const* argv) {
                    [&](int64_t v) { over.set_max_sequences(v); });
   flags.AddInteger("peer-silence-ms", "silence after which a peer is unusable", 50, 600000,
                    [&](int64_t v) { over.mutable_rpc()->set_peer_silence_ms(v); });
+  flags.AddText("tokenizer", "directory of the tokenizer with which drafts follow a constraint",
+                [&](const std::string& v) { over.set_tokenizer(v); });
   AddMetricsFlag(flags, over);
   AddLogLevelFlag(flags, over);
   flags.AddSwitch("help", "print this", [&] { help = true; });

@@ -27,6 +27,7 @@ struct Config {
   int decode_tokens = 0;
   int plain_decode_tokens = 0;
   FaultPlan fault;             // test hook
+  std::string tokenizer;       // empty: the target's, if it has one
   std::string metrics_listen;  // empty: nowhere
   LogLevel log_level = LogLevel::kInfo;
 };

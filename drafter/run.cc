@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
 #include "common/device/device.h"
+#include "common/grammar/load_vocabulary.h"
 #include "common/metrics/exposer.h"
 #include "common/metrics/process_facts.h"
 #include "common/metrics/registry.h"
@@ -74,6 +75,7 @@ absl::Status Serve(const Config& config, TerminationSignal& signal) {
   DeviceFailure device_failure("drafter", serving);
   std::unique_ptr<Device> device;
   std::unique_ptr<Proposer> proposer;
+  LoadedVocabulary constraints;
   {
     const EndsWhileLoading ends(signal, [&](int number) {
       std::fprintf(stderr, "drafter: %s, ends while the model is being loaded\n",
@@ -81,6 +83,7 @@ absl::Status Serve(const Config& config, TerminationSignal& signal) {
       return device_failure.status().ok() ? 0 : 1;
     });
     ASSIGN_OR_RETURN(proposer, MakeProposer(config, threads, device, device_failure));
+    ASSIGN_OR_RETURN(constraints, LoadVocabulary(config.tokenizer, config.target, /*ids=*/0));
   }
   startup.End("proposer");
   DrafterServiceOptions options;
@@ -95,6 +98,7 @@ absl::Status Serve(const Config& config, TerminationSignal& signal) {
   LookForMessages(options.spin);
   options.tokens_follow_tree = device != nullptr && device->kind() == DeviceKind::kCuda;
   options.coupled = config.coupled;
+  options.vocabulary = constraints.vocabulary;
   options.decode_tokens = config.decode_tokens;
   options.plain_decode_tokens = config.plain_decode_tokens;
   options.fault = config.fault;
@@ -111,6 +115,10 @@ absl::Status Serve(const Config& config, TerminationSignal& signal) {
   ASSIGN_OR_RETURN(const std::unique_ptr<RpcServer> server, RpcServer::Start(config.rpc.server, services));
   serving.Attach(server.get());
   startup.Ready();
+  std::fprintf(stderr, "drafter: drafts %s\n",
+               constraints.vocabulary != nullptr
+                   ? absl::StrCat("follow constraints: ", constraints.note).c_str()
+                   : absl::StrCat("do not follow constraints: ", constraints.note).c_str());
   std::fprintf(stderr, "drafter: listens on %s, proposer %s, depth %d, verifier %s\n",
                absl::StrJoin(server->addresses(), ", ").c_str(), options.proposer_name.c_str(),
                proposer->max_depth(), config.verifier.c_str());

@@ -50,7 +50,8 @@ DrafterServiceImpl::DrafterServiceImpl(Proposer* proposer, std::shared_ptr<grpc:
                          .metrics = options.metrics},
              .peer_silence = options.peer_silence,
              .spin = &spin_,
-             .tokens_follow_tree = options.tokens_follow_tree};
+             .tokens_follow_tree = options.tokens_follow_tree,
+             .vocabulary = options.vocabulary};
   client_ = std::make_unique<VerifierClient>(
       verifier_channel_,
       VerifierClient::Options{.projection_hash =

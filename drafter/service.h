@@ -29,8 +29,9 @@ struct DrafterServiceOptions {
   bool coupled = true;
   int decode_tokens = 4;
   int plain_decode_tokens = 256;
-  FaultPlan fault{};                  // test hook
-  DrafterMetrics* metrics = nullptr;  // null: nothing is counted; outlives the service
+  FaultPlan fault{};                                    // test hook
+  DrafterMetrics* metrics = nullptr;                    // null: nothing is counted; outlives the service
+  std::shared_ptr<const TokenVocabulary> vocabulary{};  // null: drafts do not follow constraints
 };
 
 // DrafterService over a proposer and one verifier. The server is gone before the service is.

@@ -63,6 +63,33 @@ TEST_F(DrafterServiceTest, LogProbabilitiesAndFinishReasonArePassedOnWhole) {
   }
 }
 
+TEST_F(DrafterServiceTest, DraftsFollowTheConstraintFromTheOutputSoFarOn) {
+  std::vector<std::string> bytes;  // token v below 256 is byte v, the others have no text
+  for (int byte = 0; byte < 256; ++byte) {
+    bytes.emplace_back(1, static_cast<char>(byte));
+  }
+  StartReady({.vocabulary = std::make_shared<const TokenVocabulary>(std::move(bytes))});
+  v1::SpeculateRequest request = Request();
+  v1::Sequence& sequence = *request.mutable_sequence();
+  sequence.mutable_sampling()->set_regex("\\t[^z]*");  // the text begins with token 9
+  for (int token = 3; token < 9; ++token) {
+    sequence.add_prompt(token);
+  }
+  sequence.add_output_so_far(9);
+  const Answer answer = Call(request);
+  ASSERT_TRUE(answer.status.ok()) << answer.status;
+  EXPECT_EQ(answer.tokens.size(), 49u);
+  // Of what is drafted only the right half has text at all: eight of them instead of four.
+  EXPECT_EQ(answer.messages.front().verified_nodes(), 8);
+  EXPECT_EQ(answer.messages.front().accepted(), 8);
+  // A constraint that does not compile is the verifier's to refuse.
+  sequence.set_request_id("broken");
+  sequence.mutable_sampling()->set_regex("(");
+  const Answer unfiltered = Call(request);
+  ASSERT_TRUE(unfiltered.status.ok()) << unfiltered.status;
+  EXPECT_EQ(unfiltered.messages.front().accepted(), 4);
+}
+
 TEST_F(DrafterServiceTest, TheVerifierHearsEveryFieldOfTheSampling) {
   StartReady();
   v1::SpeculateRequest request = Request();

@@ -86,6 +86,7 @@ absl::StatusOr<SpeculationRequest> DecodeSpeculate(const v1::SpeculateRequest& r
   ASSIGN_OR_RETURN(result.mode, DecodeMode(sequence.mode()));
   result.epoch = sequence.epoch();
   result.tokens = DecodeTokens(sequence.prompt());
+  result.prompt_tokens = sequence.prompt_size();
   for (const int32_t id : sequence.output_so_far()) {
     result.tokens.push_back(TokenId{id});
   }

@@ -5,6 +5,7 @@
 #include "common/base/status_macros.h"
 #include "common/rpc/protocol.h"
 #include "common/rpc/status_bridge.h"
+#include "common/rpc/tree_codec.h"
 #include "drafter/drafter_metrics.h"
 #include "drafter/grpc_verifier_stream.h"
 #include "drafter/round_rules.h"
@@ -32,6 +33,22 @@ SpeculateReactor::SpeculateReactor(const SpeculateShared* shared, v1::Sequence s
   shared_->heartbeat->Add(this);
 }
 
+std::shared_ptr<const Constraint> SpeculateReactor::CompileConstraint() const {
+  const v1::Sampling& sampling = sequence_.sampling();
+  const bool is_free =
+      sampling.json_schema().empty() && sampling.regex().empty() && sampling.bad_words().empty();
+  if (is_free || shared_->vocabulary == nullptr) {
+    return nullptr;
+  }
+  const auto constraint =
+      Constraint::Compile({.json_schema = sampling.json_schema(),
+                           .regex = sampling.regex(),
+                           .bad_words = {sampling.bad_words().begin(), sampling.bad_words().end()},
+                           .stop_ids = DecodeTokens(sampling.stop_ids())},
+                          shared_->vocabulary, shared_->constraint_memory);
+  return constraint.ok() ? *constraint : nullptr;
+}
+
 absl::Status SpeculateReactor::RunLoop() {
   Proposer& proposer = *shared_->proposer;
   absl::StatusOr<std::unique_ptr<DraftContext>> draft_context = proposer.NewContext();
@@ -48,6 +65,7 @@ absl::Status SpeculateReactor::RunLoop() {
     }
     stream_ = &stream;
   }
+  request_.constraint = CompileConstraint();  // while the verifier reads the prompt
   const absl::Status status = Speculate(request_, shared_->options, **draft_context, stream, *this);
   std::lock_guard lock(mutex_);
   stream_ = nullptr;

@@ -1,12 +1,14 @@
 #pragma once
 
 #include <condition_variable>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
 
 #include "arborist/v1/drafter.grpc.pb.h"
 #include "arborist/v1/verifier.grpc.pb.h"
+#include "common/grammar/constraint.h"
 #include "common/rpc/heartbeat.h"
 #include "common/rpc/server_outbox.h"
 #include "common/threads/spin_wait.h"
@@ -27,6 +29,9 @@ struct SpeculateShared {
   std::chrono::milliseconds peer_silence{0};
   SpinWait* spin = nullptr;         // of the loops that wait for the verifier
   bool tokens_follow_tree = false;  // a round's tokens go out when the next tree has left
+  // With which drafts follow a constraint; null: they do not.
+  std::shared_ptr<const TokenVocabulary> vocabulary{};
+  std::shared_ptr<ConstraintMemory> constraint_memory = std::make_shared<ConstraintMemory>();
 };
 
 // One Speculate call: runs the loop on a worker's thread and streams what it says. Deletes itself when both
@@ -56,12 +61,14 @@ class SpeculateReactor final : public grpc::ServerWriteReactor<v1::SpeculateResp
 
  private:
   absl::Status RunLoop();
+  // Null: there is none, or it is one that the verifier will refuse.
+  std::shared_ptr<const Constraint> CompileConstraint() const;
   void Send(v1::SpeculateResponse message);
   void SendHeld();
 
   const SpeculateShared* const shared_;
   const v1::Sequence sequence_;
-  const SpeculationRequest request_;
+  SpeculationRequest request_;
   grpc::CallbackServerContext* const context_;
   ServerOutbox<v1::SpeculateResponse> outbox_;
   std::optional<v1::SpeculateResponse> held_;  // the loop's thread's

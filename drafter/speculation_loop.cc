@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/base/status_macros.h"
+#include "drafter/draft_filter.h"
 #include "drafter/drafter_metrics.h"
 #include "drafter/late_features.h"
 #include "drafter/round_clock.h"
@@ -25,7 +26,8 @@ class SpeculationLoop {
         context_(context),
         verifier_(verifier),
         sink_(sink),
-        late_features_(options.feature_window) {}
+        late_features_(options.feature_window),
+        filter_(request.constraint, std::span(request.tokens).subspan(request.prompt_tokens)) {}
 
   absl::Status Run() {
     RETURN_IF_ERROR(DrafterFault(context_.AppendTokens(0, request_.tokens)));
@@ -70,9 +72,11 @@ class SpeculationLoop {
   absl::Status TreeRound(int nodes) {
     sink_.OnState(SpeculationState::kDraft, next_position_);
     clock_.BeginDraft();
-    const absl::StatusOr<TokenTree> tree = context_.Propose(ProposeArgsOf(request_, options_, nodes));
-    const double draft_seconds = clock_.EndDraft();
+    const ProposeArgs args = ProposeArgsOf(request_, options_, nodes);
+    absl::StatusOr<TokenTree> tree = context_.Propose(filter_.Wider(args));
     RETURN_IF_ERROR(DrafterFault(tree.status()));
+    tree = filter_.Filter(*tree, args);
+    const double draft_seconds = clock_.EndDraft();
     if (options_.metrics != nullptr) {
       options_.metrics->Drafted(draft_seconds, tree->nodes() - 1);
     }
@@ -126,6 +130,7 @@ class SpeculationLoop {
     if (finish_reason_ != FinishReason::kNone) {
       return absl::OkStatus();
     }
+    filter_.Append(committed.tokens);
     RETURN_IF_ERROR(DrafterFault(context_.AppendTokens(committed.first_position, committed.tokens)));
     return Absorb(std::move(committed.features));
   }
@@ -154,6 +159,7 @@ class SpeculationLoop {
   VerifierStream& verifier_;
   SpeculationSink& sink_;
   LateFeatures late_features_;
+  DraftFilter filter_;
   RoundClock clock_;
   int64_t round_ = 0;
   int32_t next_position_ = 0;

@@ -1,10 +1,12 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "common/base/ids.h"
+#include "common/grammar/constraint.h"
 #include "drafter/fault_points.h"
 #include "drafter/proposer.h"
 #include "drafter/verifier_stream.h"
@@ -23,6 +25,8 @@ struct SpeculationRequest {
   float temperature = 0;  // of the sampling; the noise is coupled unless `coupled` is off
   uint64_t seed = 0;
   uint32_t sample_index = 0;
+  int32_t prompt_tokens = 0;                     // of `tokens`; the rest is output
+  std::shared_ptr<const Constraint> constraint;  // that drafts follow; null: none
 };
 
 struct SpeculationOptions {

@@ -140,6 +140,7 @@ absl::StatusOr<Config> Check(const v1::VerifierConfig& in) {
   ASSIGN_OR_RETURN(out.numerics, ReadNumerics(in.numerics(), out.device.kind));
   out.model = in.model();
   out.drafter = in.drafter();
+  out.tokenizer = in.tokenizer();
   const std::filesystem::path directory = std::filesystem::path(in.model()).lexically_normal();
   out.model_name = !in.model_name().empty()
                        ? in.model_name()
@@ -186,6 +187,8 @@ absl::StatusOr<CommandLine> ReadCommandLine(int argc, const char* const* argv) {
   flags.AddText("drafter", "directory of the drafter checkpoint the feature projection comes from",
                 [&](const std::string& v) { over.set_drafter(v); });
   flags.AddText("model-name", "name in GetInfo", [&](const std::string& v) { over.set_model_name(v); });
+  flags.AddText("tokenizer", "directory of the tokenizer that constraints and bad_words need",
+                [&](const std::string& v) { over.set_tokenizer(v); });
   AddDeviceFlags(flags, over);
   flags.AddInteger("threads", "compute threads", 1, 1024, [&](int64_t v) { over.set_threads(v); });
   flags.Add("kv-type", "f32, or bf16 on a GPU", [&](const std::string& v) { return SetKvType(v, over); });

@@ -21,6 +21,7 @@ struct Config {
   std::string model;
   std::string drafter;  // empty: no features
   std::string model_name;
+  std::string tokenizer;  // empty: the model's, if it has one
   DeviceOptions device;
   DType kv_type = DType::kF32;
   kernels::Numerics numerics = kernels::Numerics::kExact;

@@ -68,6 +68,8 @@ class Constraint {
   bool Accepts(const State& state) const;  // the text may end here
   bool IsFinal(const State& state) const;  // no byte may follow: with no stop id allowed the sequence is over
 
+  bool IsStop(TokenId token) const;
+
   // The state after `token`, or nothing if it is not allowed. A stop id where it is allowed leaves the state.
   std::optional<State> Advance(const State& state, TokenId token) const;
 
@@ -96,7 +98,6 @@ class Constraint {
   void ForgetIfFull() const;
   bool Walk(Step& step, uint8_t byte) const;  // false: not allowed
   bool AcceptsAt(const Step& step) const;
-  bool IsStop(TokenId token) const;
   template <typename Visit>
   void WalkTokens(const Step& start, Turn* turn, const Visit& visit) const;
   Mask Compute(const Step& start, Turn& turn) const;

@@ -50,9 +50,10 @@ size_t TokenVocabulary::bytes() const {
   return sum;
 }
 
-std::shared_ptr<const TokenVocabulary> TokenVocabulary::FromTokenizer(const Tokenizer& tokenizer) {
-  std::vector<std::string> bytes(tokenizer.size());
-  for (int32_t id = 0; id < tokenizer.size(); ++id) {
+std::shared_ptr<const TokenVocabulary> TokenVocabulary::FromTokenizer(const Tokenizer& tokenizer,
+                                                                      int32_t size) {
+  std::vector<std::string> bytes(static_cast<size_t>(size));
+  for (int32_t id = 0; id < std::min(size, tokenizer.size()); ++id) {
     if (tokenizer.IsKnown(TokenId{id}) && !tokenizer.IsSpecial(TokenId{id})) {
       bytes[id] = std::string(tokenizer.Bytes(TokenId{id}));
     }

@@ -16,8 +16,8 @@ class TokenVocabulary {
   // By token id; an empty entry is an id without text (special, or unused).
   explicit TokenVocabulary(std::vector<std::string> bytes);
 
-  // Special tokens and unknown ids have no text.
-  static std::shared_ptr<const TokenVocabulary> FromTokenizer(const Tokenizer& tokenizer);
+  // The ids [0, size). Special tokens and those that the tokenizer does not know have no text.
+  static std::shared_ptr<const TokenVocabulary> FromTokenizer(const Tokenizer& tokenizer, int32_t size);
 
   int32_t size() const { return static_cast<int32_t>(bytes_.size()); }
   int32_t words() const { return (size() + 31) / 32; }  // of a mask
