@@ -3,8 +3,8 @@
 #include <chrono>
 #include <string>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/string_view.h"
 #include "common/rpc/status_bridge.h"
 #include "common/rpc/tree_codec.h"
 
@@ -52,7 +52,7 @@ absl::Status NoTokenizer(const v1::Sampling& sampling) {
                                       "tokenizer, flag --tokenizer)"));
 }
 
-// "json_schema: /type: ..." becomes "sequence.sampling.json_schema=(refused): /type: ...".
+// "json_schema: /type: ..." becomes "sequence.sampling.json_schema=(refused), /type: ...".
 absl::Status ConstraintError(const absl::Status& status) {
   if (status.code() == absl::StatusCode::kResourceExhausted) {
     return WithRetryDelay(WithReason(status, reason::kQueueFull), kRetryDelay);
@@ -60,11 +60,14 @@ absl::Status ConstraintError(const absl::Status& status) {
   if (status.code() != absl::StatusCode::kInvalidArgument) {
     return status;
   }
-  const absl::string_view message = status.message();
+  std::string message(status.message());
+  if (!absl::StrContains(message, "expected")) {
+    absl::StrAppend(&message, ", expected a form that common/grammar/README.md lists");
+  }
   const size_t colon = message.find(": ");
   return ErrorWithReason(
       status.code(), reason::kBadRequest,
-      colon == absl::string_view::npos
+      colon == std::string::npos
           ? absl::StrCat(kPrefix, "constraint=(refused), ", message)
           : absl::StrCat(kPrefix, message.substr(0, colon), "=(refused), ", message.substr(colon + 2)));
 }

@@ -80,6 +80,7 @@ TEST_F(VerifierServiceTest, WhatIsWrongInAConstraintIsNamedWithItsField) {
     stream.Send(open);
     const absl::Status status = stream.End();
     ExpectError(status, absl::StatusCode::kInvalidArgument, "BAD_REQUEST", text);
+    EXPECT_THAT(std::string(status.message()), HasSubstr("expected"));
     ASSERT_EQ(FieldViolationsOf(status).size(), 1u) << status;
     EXPECT_EQ(FieldViolationsOf(status)[0].field.rfind("sequence.sampling.", 0), 0u) << status;
   }
