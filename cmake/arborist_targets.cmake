@@ -33,6 +33,24 @@ function(arborist_bench name)
   target_link_libraries(${name} PRIVATE ${ARG_LINK})
 endfunction()
 
+# arborist_fuzz(x_fuzz SOURCES ... LINK ...): LLVMFuzzerTestOneInput over inputs from outside. In the preset `fuzz` a libFuzzer
+# program; elsewhere a quick test that runs it over tests/fuzz/seeds/x, so that whatever crashed once is tried in every build.
+function(arborist_fuzz name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;LINK" ${ARGN})
+  string(REGEX REPLACE "_fuzz$" "" seeds ${name})
+  add_executable(${name} ${ARG_SOURCES})
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
+  target_link_libraries(${name} PRIVATE ${ARG_LINK})
+  if(ARBORIST_SANITIZER STREQUAL "fuzz")
+    target_link_options(${name} PRIVATE -fsanitize=fuzzer -Wl,--as-needed)
+  else()
+    target_sources(${name} PRIVATE replay_seeds.cc)
+    add_test(NAME ${name} COMMAND ${name} ${PROJECT_SOURCE_DIR}/tests/fuzz/seeds/${seeds})
+    set_tests_properties(${name} PROPERTIES LABELS quick TIMEOUT 300)
+  endif()
+  set_property(GLOBAL APPEND PROPERTY ARBORIST_FUZZ_TARGETS ${name})
+endfunction()
+
 # arborist_isa_sources(target a_lanes.cc ...): compiles each file once for every instruction set of kernels/simd, in the
 # namespace ARBORIST_ISA = portable, avx2 and avx512. ForActiveIsa() picks one at run time.
 function(arborist_isa_sources target)

@@ -22,8 +22,11 @@ elseif(ARBORIST_SANITIZER STREQUAL "thread")
   # every google.protobuf.Struct (JSON) and ErrorInfo would be read at wrong offsets. libstdc++ is told by its own name.
   add_compile_options(-fsanitize=thread -U__SANITIZE_THREAD__ -D_GLIBCXX_TSAN=1)
   add_link_options(-fsanitize=thread)
+elseif(ARBORIST_SANITIZER STREQUAL "fuzz")  # clang only; arborist_fuzz links libFuzzer's main
+  add_compile_options(-fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=address,undefined)
 elseif(ARBORIST_SANITIZER)
-  message(FATAL_ERROR "ARBORIST_SANITIZER=${ARBORIST_SANITIZER}, expected empty, address-undefined or thread")
+  message(FATAL_ERROR "ARBORIST_SANITIZER=${ARBORIST_SANITIZER}, expected empty, address-undefined, thread or fuzz")
 endif()
 
 # Programs look for libraries beside themselves first, and so do those libraries (an rpath, not a runpath, is inherited): a

@@ -72,13 +72,15 @@ void JsonText::FixedDigits(const std::string& low, const std::string& high, Part
 JsonText::Part JsonText::Natural(int64_t low, int64_t high) {
   const Part whole = Never();
   int64_t first = 0;  // of the numbers with this many digits
-  for (int64_t power = 10; power <= kLargestInteger + 1; power *= 10) {
+  int64_t last = 9;
+  for (int digits = 1; digits <= kMaxDigits; ++digits) {
     const int64_t from = std::max(low, first);
-    const int64_t to = std::min(high, power - 1);
+    const int64_t to = std::min(high, last);
     if (from <= to) {
       FixedDigits(absl::StrCat(from), absl::StrCat(to), whole);
     }
-    first = power;
+    first = last + 1;
+    last = digits < kMaxDigits ? first * 10 - 1 : last;
   }
   return whole;
 }

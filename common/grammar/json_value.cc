@@ -197,6 +197,8 @@ class Parser {
 
 }  // namespace
 
+JsonValue::JsonValue() = default;
+
 const JsonValue* JsonValue::Find(std::string_view key) const {
   const auto found =
       std::find_if(members.begin(), members.end(), [&](const auto& member) { return member.first == key; });

@@ -14,6 +14,8 @@ namespace arborist {
 struct JsonValue {
   enum class Kind : uint8_t { kNull, kBool, kNumber, kString, kArray, kObject };
 
+  JsonValue();  // null; not implicit, as a pair of the incomplete type asks for it while it is made
+
   Kind kind = Kind::kNull;
   bool boolean = false;
   std::string text;                                        // a string's value; a number as it is spelled

@@ -16,6 +16,7 @@ constexpr int64_t kMaxWidth = 1 << 20;
 constexpr int64_t kMaxLayers = 1024;
 constexpr int64_t kMaxBlock = 256;
 constexpr int64_t kMaxPositions = 1 << 24;
+constexpr double kSmallestPositive = 1e-30;  // well inside a float
 
 absl::StatusOr<int64_t> IntIn(const JsonObject& object, const std::string& key, int64_t low, int64_t high) {
   ASSIGN_OR_RETURN(const int64_t value, object.Int(key));
@@ -27,14 +28,23 @@ absl::StatusOr<int64_t> IntIn(const JsonObject& object, const std::string& key, 
 
 absl::StatusOr<double> PositiveOr(const JsonObject& object, const std::string& key, double fallback) {
   ASSIGN_OR_RETURN(const double value, object.NumberOr(key, fallback));
-  if (!(value > 0 && value < 1e12)) {
-    return object.Unexpected(key, "a positive number");
+  if (!(value >= kSmallestPositive && value < 1e12)) {
+    return object.Unexpected(key, "a positive number (from 1e-30 to 1e12)");
   }
   return value;
 }
 
 double YarnMagnitude(double factor, double mscale) {
   return factor > 1 ? 0.1 * mscale * std::log(factor) + 1.0 : 1.0;
+}
+
+// Above 1: YaRN divides by its logarithm.
+absl::StatusOr<double> ThetaOr(const JsonObject& object, double fallback) {
+  ASSIGN_OR_RETURN(const double value, PositiveOr(object, "rope_theta", fallback));
+  if (!(value > 1)) {
+    return object.Unexpected("rope_theta", "a number above 1");
+  }
+  return value;
 }
 
 // attention_factor if given; else the quotient of both mscale keys if neither is missing or 0; else m(1).
@@ -45,7 +55,12 @@ absl::StatusOr<double> AttentionFactor(const JsonObject& scaling, double factor)
   ASSIGN_OR_RETURN(const double mscale, scaling.NumberOr("mscale", 0));
   ASSIGN_OR_RETURN(const double mscale_all_dim, scaling.NumberOr("mscale_all_dim", 0));
   if (mscale != 0 && mscale_all_dim != 0) {
-    return YarnMagnitude(factor, mscale) / YarnMagnitude(factor, mscale_all_dim);
+    const double quotient = YarnMagnitude(factor, mscale) / YarnMagnitude(factor, mscale_all_dim);
+    if (!(quotient >= kSmallestPositive && quotient < 1e12)) {
+      return scaling.Unexpected("mscale",
+                                absl::StrCat("one that makes attention_factor positive, not ", quotient));
+    }
+    return quotient;
   }
   return YarnMagnitude(factor, 1);
 }
@@ -71,13 +86,13 @@ absl::Status ReadYarn(const JsonObject& scaling, RotarySettings& rotary) {
 // Either spelling: rope_parameters holds theta too, rope_scaling stands beside rope_theta.
 absl::StatusOr<RotarySettings> ReadRotary(const JsonObject& config) {
   RotarySettings rotary;
-  ASSIGN_OR_RETURN(rotary.theta, PositiveOr(config, "rope_theta", 10000));
+  ASSIGN_OR_RETURN(rotary.theta, ThetaOr(config, 10000));
   const char* key = config.Has("rope_parameters") ? "rope_parameters" : "rope_scaling";
   if (!config.Has(key)) {
     return rotary;
   }
   ASSIGN_OR_RETURN(const JsonObject scaling, config.Object(key));
-  ASSIGN_OR_RETURN(rotary.theta, PositiveOr(scaling, "rope_theta", rotary.theta));
+  ASSIGN_OR_RETURN(rotary.theta, ThetaOr(scaling, rotary.theta));
   const char* type_key = scaling.Has("rope_type") ? "rope_type" : "type";
   ASSIGN_OR_RETURN(const std::string type, scaling.StringOr(type_key, "default"));
   ASSIGN_OR_RETURN(const double partial, scaling.NumberOr("partial_rotary_factor", 1));
@@ -143,8 +158,8 @@ absl::Status ReadSizes(const JsonObject& config, DFlashSettings& settings) {
     return config.Unexpected("head_dim", absl::StrCat("an even number from 2 to ", kMaxWidth));
   }
   ASSIGN_OR_RETURN(const double epsilon, config.Number("rms_norm_eps"));
-  if (!(epsilon > 0 && epsilon < 1)) {
-    return config.Unexpected("rms_norm_eps", "a number in (0, 1)");
+  if (!(epsilon >= kSmallestPositive && epsilon < 1)) {
+    return config.Unexpected("rms_norm_eps", "a number in (0, 1) of at least 1e-30");
   }
   settings.epsilon = static_cast<float>(epsilon);
   ASSIGN_OR_RETURN(const int64_t positions, IntIn(config, "max_position_embeddings", 1, kMaxPositions));

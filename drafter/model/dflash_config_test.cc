@@ -205,7 +205,12 @@ TEST(DFlashConfigTest, BadValuesAreNamed) {
         {"use_sliding_window", "false"}},
        "use_sliding_window=false, expected true with sliding layers"},
       {{{"use_sliding_window", "true"}}, "use_sliding_window=true, expected false without layer_types"},
+      {{{"rms_norm_eps", "1e-60"}}, "rms_norm_eps=1e-60, expected a number in (0, 1)"},  // 0 as a float
       {{{"rope_theta", "-1"}}, "rope_theta=-1"},
+      {{{"rope_theta", "1"}}, "rope_theta=1, expected a number above 1"},
+      {{{"rope_scaling", R"({"type": "yarn", "factor": 8, "original_max_position_embeddings": 64,
+                             "mscale": -1000, "mscale_all_dim": 1})"}},
+       "mscale=-1000, expected one that makes attention_factor positive"},
       {{{"rope_scaling", R"({"type": "yarn", "factor": 8})"}}, "original_max_position_embeddings=missing"},
       {{{"rope_scaling", R"({"type": "yarn", "factor": 0.5, "original_max_position_embeddings": 64})"}},
        "factor=0.5"},

@@ -13,6 +13,10 @@ namespace arborist::verifier {
 namespace {
 
 constexpr int64_t kMaxSize = std::numeric_limits<int32_t>::max();
+// Well inside a float, with room for products of a few.
+constexpr double kSmallestPositive = 1e-30;
+constexpr double kLargestNumber = 1e30;
+constexpr double kLargestMagnitude = 1e6;  // of mscale: its square scales the scores
 
 absl::StatusOr<int64_t> Size(const JsonObject& json, const std::string& key, int64_t smallest = 1,
                              int64_t largest = kMaxSize) {
@@ -23,11 +27,11 @@ absl::StatusOr<int64_t> Size(const JsonObject& json, const std::string& key, int
   return value;
 }
 
-// Positive, so that no square root or division by it goes wrong.
+// Positive, also as a float, so that no square root or division by it goes wrong.
 absl::StatusOr<double> Positive(const JsonObject& json, const std::string& key, double fallback) {
   ASSIGN_OR_RETURN(const double value, json.NumberOr(key, fallback));
-  if (!(value > 0)) {
-    return json.Unexpected(key, "a number above 0");
+  if (!(value >= kSmallestPositive && value <= kLargestNumber)) {
+    return json.Unexpected(key, "a number above 0 (from 1e-30 to 1e30)");
   }
   return value;
 }
@@ -55,15 +59,18 @@ absl::Status RefuseUnsupported(const JsonObject& json) {
 absl::StatusOr<YarnScaling> ReadYarn(const JsonObject& scaling) {
   YarnScaling yarn;
   ASSIGN_OR_RETURN(yarn.factor, scaling.Number("factor"));
-  if (!(yarn.factor >= 1)) {
-    return scaling.Unexpected("factor", "a number of at least 1");
+  if (!(yarn.factor >= 1 && yarn.factor <= kLargestNumber)) {
+    return scaling.Unexpected("factor", "a number of at least 1 (and at most 1e30)");
   }
   ASSIGN_OR_RETURN(yarn.beta_fast, Positive(scaling, "beta_fast", 32));
   ASSIGN_OR_RETURN(yarn.beta_slow, Positive(scaling, "beta_slow", 1));
   ASSIGN_OR_RETURN(yarn.mscale, scaling.NumberOr("mscale", 0));
   ASSIGN_OR_RETURN(yarn.mscale_all_dim, scaling.NumberOr("mscale_all_dim", 0));
-  if (yarn.mscale < 0 || yarn.mscale_all_dim < 0) {
-    return scaling.Unexpected(yarn.mscale < 0 ? "mscale" : "mscale_all_dim", "a number of at least 0");
+  for (const auto& [key, value] :
+       {std::pair("mscale", yarn.mscale), {"mscale_all_dim", yarn.mscale_all_dim}}) {
+    if (!(value >= 0 && value <= kLargestMagnitude)) {
+      return scaling.Unexpected(key, "a number of at least 0 (and at most 1e6)");
+    }
   }
   if (scaling.Has("attention_factor")) {
     ASSIGN_OR_RETURN(yarn.attention_factor, Positive(scaling, "attention_factor", 1));
@@ -76,17 +83,26 @@ absl::StatusOr<YarnScaling> ReadYarn(const JsonObject& scaling) {
   return yarn;
 }
 
+// Above 1: YaRN divides by its logarithm.
+absl::StatusOr<double> Theta(const JsonObject& json, double fallback) {
+  ASSIGN_OR_RETURN(const double value, json.NumberOr("rope_theta", fallback));
+  if (!(value > 1 && value <= kLargestNumber)) {
+    return json.Unexpected("rope_theta", "a number above 1 (and at most 1e30)");
+  }
+  return value;
+}
+
 // Published files say rope_scaling{type} or {rope_type}; transformers 5 writes rope_parameters, rope_theta
 // included.
 absl::Status ReadRope(const JsonObject& json, ModelConfig& config) {
   ASSIGN_OR_RETURN(config.rope_interleave, json.BoolOr("rope_interleave", true));
-  ASSIGN_OR_RETURN(config.rope_theta, Positive(json, "rope_theta", 10000));
+  ASSIGN_OR_RETURN(config.rope_theta, Theta(json, 10000));
   const std::string key = json.Has("rope_parameters") ? "rope_parameters" : "rope_scaling";
   if (!json.Has(key)) {
     return absl::OkStatus();
   }
   ASSIGN_OR_RETURN(const JsonObject scaling, json.Object(key));
-  ASSIGN_OR_RETURN(config.rope_theta, Positive(scaling, "rope_theta", config.rope_theta));
+  ASSIGN_OR_RETURN(config.rope_theta, Theta(scaling, config.rope_theta));
   const std::string type_key = scaling.Has("rope_type") ? "rope_type" : "type";
   const absl::StatusOr<std::string> type = scaling.String(type_key);
   if (!type.ok()) {

@@ -1,0 +1,106 @@
+#include "tests/fuzz/grammar_walk.h"
+
+#include <set>
+
+#include "common/base/check.h"
+
+namespace arborist::fuzz {
+namespace {
+
+constexpr int kMaxSteps = 48;
+
+// Token by token what the mask must say, from single bytes alone.
+void CheckMask(const Constraint& constraint, const TokenVocabulary& vocabulary,
+               const Constraint::State& state, const Constraint::Mask& mask, bool grammar) {
+  Check(static_cast<int32_t>(mask.size()) == vocabulary.words(), "a mask covers the vocabulary");
+  bool any_byte = false;
+  for (int32_t token = 0; token < vocabulary.size(); ++token) {
+    const bool bit = IsAllowed(mask, token);
+    Check(bit == constraint.Advance(state, TokenId{token}).has_value(), "the mask says what Advance says");
+    any_byte = any_byte || (bit && token < 256);
+  }
+  for (int32_t token = 256; token < Raw(kSpecial); ++token) {
+    std::optional<Constraint::State> next = state;
+    for (const char byte : vocabulary.bytes(token)) {
+      next = next.has_value() ? constraint.Advance(*next, TokenId{static_cast<uint8_t>(byte)}) : next;
+    }
+    Check(next.has_value() == IsAllowed(mask, token), "a token goes where its bytes go");
+  }
+  Check(constraint.IsFinal(state) == !any_byte, "a state is final where no byte may follow");
+  Check(IsAllowed(mask, Raw(kStop)) == constraint.Accepts(state), "the text may stop where it may end");
+  Check(IsAllowed(mask, Raw(kSpecial)) == !grammar, "special tokens are forbidden under a grammar");
+  for (int32_t token = vocabulary.size(); token < vocabulary.words() * 32; ++token) {
+    Check(!IsAllowed(mask, token), "no bit beyond the vocabulary");
+  }
+}
+
+}  // namespace
+
+bool IsAllowed(const Constraint::Mask& mask, int32_t token) {
+  return (mask[token / 32] >> token % 32 & 1) != 0;
+}
+
+std::shared_ptr<const TokenVocabulary> SmallVocabulary() {
+  static const std::shared_ptr<const TokenVocabulary> vocabulary = [] {
+    std::vector<std::string> bytes;
+    for (int byte = 0; byte < 256; ++byte) {
+      bytes.emplace_back(1, static_cast<char>(byte));
+    }
+    for (const char* text :
+         {"ab", "aa", "{\"", "\":", "[[", "]}", "null", "true", "12", "\", \"", "\xC3\xA9", "\xA9\xC3"}) {
+      bytes.emplace_back(text);
+    }
+    bytes.resize(kTokens);
+    return std::make_shared<const TokenVocabulary>(std::move(bytes));
+  }();
+  return vocabulary;
+}
+
+bool WalkUnderMasks(const ConstraintSpec& spec, FuzzInput& input,
+                    const std::function<void(const std::string&)>& accepted) {
+  const std::shared_ptr<const TokenVocabulary> vocabulary = SmallVocabulary();
+  ConstraintSpec whole = spec;
+  whole.stop_ids = {kStop};
+  const auto compiled = Constraint::Compile(whole, vocabulary);
+  if (!compiled.ok()) {
+    Check(compiled.status().code() == absl::StatusCode::kInvalidArgument, "a refusal is INVALID_ARGUMENT");
+    Check(!compiled.status().message().empty(), "a refusal says why");
+    return false;
+  }
+  const Constraint& constraint = **compiled;
+  const bool grammar = !spec.regex.empty() || !spec.json_schema.empty();
+  Constraint::State state = constraint.Start();
+  std::set<std::shared_ptr<const Constraint::Mask>>
+      checked;  // a state's mask is computed once: one check is enough
+  std::string text;
+  for (int step = 0; step < kMaxSteps; ++step) {
+    if (constraint.Accepts(state)) {
+      accepted(text);
+    }
+    const std::shared_ptr<const Constraint::Mask> mask = constraint.AllowedTokens(state);
+    if (checked.insert(mask).second) {
+      CheckMask(constraint, *vocabulary, state, *mask, grammar);
+    }
+    std::vector<int32_t> allowed;
+    for (int32_t token = 0; token < vocabulary->size(); ++token) {
+      if (IsAllowed(*mask, token)) {
+        allowed.push_back(token);
+      }
+    }
+    Check(!allowed.empty() || !spec.bad_words.empty(), "a grammar alone has no dead ends");
+    if (allowed.empty() || input.empty()) {
+      return true;
+    }
+    // A byte that is allowed is taken as it stands, so that inputs read like the texts they make.
+    const uint8_t byte = input.Byte();
+    const int32_t token = IsAllowed(*mask, byte) ? byte : allowed[byte % allowed.size()];
+    if (TokenId{token} == kStop) {
+      return true;
+    }
+    text += vocabulary->bytes(token);
+    state = *constraint.Advance(state, TokenId{token});
+  }
+  return true;
+}
+
+}  // namespace arborist::fuzz

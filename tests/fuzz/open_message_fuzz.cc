@@ -1,0 +1,88 @@
+// Open from the wire: whatever the verifier lets in keeps to every bound that the wire states, and whatever
+// it refuses it refuses by name.
+#include <google/protobuf/stubs/logging.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "common/base/check.h"
+#include "common/rpc/protocol.h"
+#include "tests/fuzz/message_mutator.h"
+#include "verifier/verify_codec.h"
+
+namespace arborist::verifier {
+namespace {
+
+VerifierInfo Info() {
+  VerifierInfo info;
+  info.fingerprint = "f";
+  info.projection_hash = "p";
+  info.model_name = "m";
+  info.vocabulary_size = 1000;
+  info.hidden_size = 64;
+  info.context_length = 512;
+  info.max_tree_nodes = 64;
+  info.max_sequences = 8;
+  return info;
+}
+
+bool InVocabulary(const std::vector<TokenId>& ids, const VerifierInfo& info) {
+  return std::all_of(ids.begin(), ids.end(),
+                     [&](TokenId id) { return Raw(id) >= 0 && Raw(id) < info.vocabulary_size; });
+}
+
+void CheckAdmitted(const OpenArgs& args, const VerifierInfo& info) {
+  Check(!args.key.request_id.empty() && args.key.request_id.size() <= 128 && args.key.sample_index < 1024,
+        "key");
+  Check(args.epoch >= 1, "epochs begin at 1");
+  Check(!args.prompt.empty() && InVocabulary(args.prompt, info), "a prompt of the vocabulary");
+  Check(InVocabulary(args.output_so_far, info) && InVocabulary(args.stop_ids, info), "ids of the vocabulary");
+  Check(static_cast<int64_t>(args.prompt.size() + args.output_so_far.size()) < info.context_length, "room");
+  Check(args.max_tokens >= 1 && args.output_so_far.size() < static_cast<size_t>(args.max_tokens),
+        "tokens to write");
+  Check(args.tree_nodes >= 0 && args.tree_nodes <= info.max_tree_nodes, "tree_nodes");
+  Check(args.feature_window >= 0 && args.feature_window <= info.context_length, "feature_window");
+  Check(args.priority >= -100 && args.priority <= 100, "priority");
+  Check(args.projection_hash.empty() || args.projection_hash == info.projection_hash, "projection_hash");
+  const kernels::SamplingParams& sampling = args.sampling;
+  Check(std::isfinite(sampling.temperature) && sampling.temperature >= 0 && sampling.temperature <= 100,
+        "temperature");
+  Check(sampling.top_k >= 0 && sampling.top_k <= info.vocabulary_size, "top_k");
+  Check(sampling.top_p > 0 && sampling.top_p <= 1, "top_p");
+  Check(sampling.min_p >= 0 && sampling.min_p <= 1, "min_p");
+  Check(args.stop_ids.size() <= 128, "stop_ids");
+}
+
+}  // namespace
+}  // namespace arborist::verifier
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace arborist;
+  static const verifier::VerifierInfo info = [] {
+    google::protobuf::SetLogHandler(nullptr);  // it reports every string that is not UTF-8
+    return verifier::Info();
+  }();
+  v1::Open open;
+  if (!open.ParseFromArray(data, static_cast<int>(size))) {
+    return 0;
+  }
+  const absl::StatusOr<verifier::OpenArgs> args = verifier::DecodeOpen(open, info);
+  if (args.ok()) {
+    verifier::CheckAdmitted(*args, info);
+    Check(open.sequence().protocol_version() == kProtocolVersion &&
+              open.sequence().fingerprint() == info.fingerprint,
+          "only a peer that fits is let in");
+    return 0;
+  }
+  const absl::StatusCode code = args.status().code();
+  Check(code == absl::StatusCode::kInvalidArgument || code == absl::StatusCode::kFailedPrecondition ||
+            code == absl::StatusCode::kUnimplemented,
+        "a refusal has a code that clients know");
+  Check(!args.status().message().empty() && args.status().message().size() < 4096, "and says why, briefly");
+  return 0;
+}
+
+extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max_size, unsigned int seed) {
+  arborist::v1::Open message;
+  return arborist::fuzz::MutateMessage(message, data, size, max_size, seed);
+}
