@@ -17,7 +17,8 @@ case "${1:-}" in
        python3-grpcio python3-protobuf) ;;               # tests: a Python client
 esac
 if [ "${1:-}" = "--with-developer-tools" ]; then
-  packages+=(clang-format-14 git)
+  packages+=(clang-format-14 git
+    clang-16 libclang-rt-16-dev)                           # fuzzing: libFuzzer (14 lacks std::source_location)
   command -v kubectl >/dev/null || packages+=(kubernetes-client)  # kubectl kustomize; other packages have it, too
 fi
 

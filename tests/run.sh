@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs, builds and runs the tests; ends with ctest's summary.
 #   ./tests/run.sh           the quick tier (under 15 minutes on 2 cores from nothing)
-#   ./tests/run.sh --full    everything: quick and full tiers, CUDA compilation where an nvcc is, format, protos, sanitizers
+#   ./tests/run.sh --full    everything: quick and full tiers, CUDA compilation where an nvcc is, format, protos, sanitizers, fuzzing
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -74,6 +74,9 @@ for preset in asan-ubsan tsan; do
     ctest --test-dir "build/$preset" -R "^($(IFS='|'; echo "${names[*]}"))\$" -j "$jobs" --output-on-failure
   stage_done "test $preset (${#names[@]} tests)"
 done
+
+tests/fuzz/run.sh --seconds 60
+stage_done "fuzz (60 s a target)"
 
 build release
 stage_done "build release"

@@ -9,14 +9,18 @@ namespace {
 
 constexpr int kMaxSteps = 48;
 
-// Token by token what the mask must say, from single bytes alone.
-void CheckMask(const Constraint& constraint, const TokenVocabulary& vocabulary,
-               const Constraint::State& state, const Constraint::Mask& mask, bool grammar) {
-  Check(static_cast<int32_t>(mask.size()) == vocabulary.words(), "a mask covers the vocabulary");
+// What is wrong with the mask of `state`, token by token and from single bytes alone; empty: nothing.
+std::string WrongInMask(const Constraint& constraint, const TokenVocabulary& vocabulary,
+                        const Constraint::State& state, const Constraint::Mask& mask, bool grammar) {
+  if (static_cast<int32_t>(mask.size()) != vocabulary.words()) {
+    return "a mask covers the vocabulary";
+  }
   bool any_byte = false;
   for (int32_t token = 0; token < vocabulary.size(); ++token) {
     const bool bit = IsAllowed(mask, token);
-    Check(bit == constraint.Advance(state, TokenId{token}).has_value(), "the mask says what Advance says");
+    if (bit != constraint.Advance(state, TokenId{token}).has_value()) {
+      return "the mask says what Advance says";
+    }
     any_byte = any_byte || (bit && token < 256);
   }
   for (int32_t token = 256; token < Raw(kSpecial); ++token) {
@@ -24,14 +28,35 @@ void CheckMask(const Constraint& constraint, const TokenVocabulary& vocabulary,
     for (const char byte : vocabulary.bytes(token)) {
       next = next.has_value() ? constraint.Advance(*next, TokenId{static_cast<uint8_t>(byte)}) : next;
     }
-    Check(next.has_value() == IsAllowed(mask, token), "a token goes where its bytes go");
+    if (next.has_value() != IsAllowed(mask, token)) {
+      return "a token goes where its bytes go";
+    }
   }
-  Check(constraint.IsFinal(state) == !any_byte, "a state is final where no byte may follow");
-  Check(IsAllowed(mask, Raw(kStop)) == constraint.Accepts(state), "the text may stop where it may end");
-  Check(IsAllowed(mask, Raw(kSpecial)) == !grammar, "special tokens are forbidden under a grammar");
+  if (constraint.IsFinal(state) == any_byte) {
+    return "a state is final where no byte may follow";
+  }
+  if (IsAllowed(mask, Raw(kStop)) != constraint.Accepts(state)) {
+    return "the text may stop where it may end";
+  }
+  if (IsAllowed(mask, Raw(kSpecial)) == grammar) {
+    return "special tokens are forbidden under a grammar";
+  }
   for (int32_t token = vocabulary.size(); token < vocabulary.words() * 32; ++token) {
-    Check(!IsAllowed(mask, token), "no bit beyond the vocabulary");
+    if (IsAllowed(mask, token)) {
+      return "no bit beyond the vocabulary";
+    }
   }
+  for (int32_t word = 0; word < vocabulary.words(); ++word) {
+    Constraint::Mask among(mask.size(), 0);
+    among[word] = ~uint32_t{0};
+    const bool is_last = word == Raw(kStop) / 32;
+    const uint32_t stop_bit = is_last ? uint32_t{1} << Raw(kStop) % 32 : 0;
+    if (constraint.AllowsAny(state, among, false) != (mask[word] != 0) ||
+        constraint.AllowsAny(state, among, true) != ((mask[word] & ~stop_bit) != 0)) {
+      return "whether any is allowed is what the mask says";
+    }
+  }
+  return "";
 }
 
 }  // namespace
@@ -74,12 +99,20 @@ bool WalkUnderMasks(const ConstraintSpec& spec, FuzzInput& input,
       checked;  // a state's mask is computed once: one check is enough
   std::string text;
   for (int step = 0; step < kMaxSteps; ++step) {
-    if (constraint.Accepts(state)) {
+    const bool may_end = constraint.Accepts(state);
+    const std::shared_ptr<const Constraint::Mask> mask = constraint.AllowedTokens(state);
+    if (!constraint.status().ok()) {  // too much work: nothing it says counts
+      return true;
+    }
+    if (may_end) {
       accepted(text);
     }
-    const std::shared_ptr<const Constraint::Mask> mask = constraint.AllowedTokens(state);
     if (checked.insert(mask).second) {
-      CheckMask(constraint, *vocabulary, state, *mask, grammar);
+      const std::string wrong = WrongInMask(constraint, *vocabulary, state, *mask, grammar);
+      if (!constraint.status().ok()) {
+        return true;
+      }
+      Check(wrong.empty(), wrong);
     }
     std::vector<int32_t> allowed;
     for (int32_t token = 0; token < vocabulary->size(); ++token) {

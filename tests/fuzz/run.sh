@@ -58,7 +58,7 @@ for name in "${targets[@]}"; do
   if [ -e "$out/findings/$name.failed" ]; then
     failed=1
     echo "FAILED: $name (status $(cat "$out/findings/$name.failed"))"
-    grep -E 'check failed|runtime error|ERROR:|SUMMARY' "$out/logs/$name.log" | head -n 5 || true
+    grep -E 'check failed|runtime error|ERROR:|SUMMARY|Base64' "$out/logs/$name.log" | head -n 8 || true
     ls "$out/findings/$name"-* 2>/dev/null || true
   fi
 done
