@@ -8,6 +8,7 @@
 #include "common/base/check.h"
 #include "common/rpc/protocol.h"
 #include "tests/fuzz/message_mutator.h"
+#include "verifier/constraint_codec.h"
 #include "verifier/verify_codec.h"
 
 namespace arborist::verifier {
@@ -53,6 +54,20 @@ void CheckAdmitted(const OpenArgs& args, const VerifierInfo& info) {
   Check(args.stop_ids.size() <= 128, "stop_ids");
 }
 
+void CheckConstraint(const v1::Sampling& sampling) {
+  if (!IsConstrained(sampling)) {
+    return;
+  }
+  Check(!NoTokenizer(sampling).ok(), "a verifier without a tokenizer refuses it");
+  const absl::StatusOr<ConstraintSpec> spec = DecodeConstraint(sampling);
+  if (!spec.ok()) {
+    Check(spec.status().code() == absl::StatusCode::kInvalidArgument, "a refusal is INVALID_ARGUMENT");
+    return;
+  }
+  Check(spec->json_schema.empty() || spec->regex.empty(), "one form");
+  Check(!spec->json_schema.empty() || !spec->regex.empty() || !spec->bad_words.empty(), "a form is not lost");
+}
+
 }  // namespace
 }  // namespace arborist::verifier
 
@@ -66,6 +81,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (!open.ParseFromArray(data, static_cast<int>(size))) {
     return 0;
   }
+  verifier::CheckConstraint(open.sequence().sampling());
   const absl::StatusOr<verifier::OpenArgs> args = verifier::DecodeOpen(open, info);
   if (args.ok()) {
     verifier::CheckAdmitted(*args, info);

@@ -97,17 +97,36 @@ const Tokenizer& ByteTokenizer() {
 
 void CheckAnswer(const std::vector<std::string>& stops, fuzz::FuzzInput input) {
   const Tokenizer& tokenizer = ByteTokenizer();
+  PathStart start;
+  start.sampling.stop_ids = {TokenId{kStopId}, kSilent};
+  start.sampling.min_tokens = static_cast<int32_t>(input.Below(6));
+  const bool echo = input.Below(2) == 1;
+  for (const char byte : input.Bytes(input.Below(4))) {
+    start.prompt.push_back(TokenId{static_cast<uint8_t>(byte)});
+  }
   std::vector<TokenId> tokens;
-  std::string bytes;  // of those with a text
+  std::string free_bytes, bytes;  // of those with a text
   while (!input.empty()) {
     const int byte = input.Byte();
-    tokens.push_back(TokenId{byte == 0xFE ? kSpecial : byte == 0xFF ? kStopId : byte});
-    bytes += tokens.back() == kSilent ? "" : tokenizer.IsSpecial(tokens.back()) ? "" : std::string(1, byte);
+    const TokenId id{byte == 0xFE ? kSpecial : byte == 0xFF ? kStopId : byte};
+    tokens.push_back(id);
+    const bool is_free = tokens.size() <= static_cast<size_t>(start.sampling.min_tokens);
+    if (id != kSilent && !tokenizer.IsSpecial(id)) {
+      (is_free ? free_bytes : bytes) += static_cast<char>(byte);
+    }
   }
-  StreamDecoder decoder;
+  std::string prompt_bytes;
+  for (const TokenId id : start.prompt) {
+    prompt_bytes += tokenizer.Bytes(id);
+  }
+  StreamDecoder decoder = echo ? StreamDecoder() : StreamDecoder(prompt_bytes);
+  if (echo) {
+    decoder.Append(prompt_bytes);
+  }
+  const std::string free_text = decoder.Append(free_bytes);
   const std::string certain = decoder.Append(bytes);
   const Found found = Search(certain, stops);
-  AnswerText answer(tokenizer, {}, stops, {TokenId{kStopId}, kSilent});
+  AnswerText answer(tokenizer, start, {.stops = stops, .echo = echo});
   std::string shown;
   for (size_t at = 0; at < tokens.size();) {
     const size_t count = std::min(tokens.size() - at, 1 + static_cast<size_t>(Raw(tokens[at])) % 5);
@@ -116,14 +135,15 @@ void CheckAnswer(const std::vector<std::string>& stops, fuzz::FuzzInput input) {
     at += result.taken;
     if (result.stopped) {
       Check(found.stop >= 0 && answer.stop_string() == stops[found.stop], "the right stop ends the answer");
-      Check(shown == certain.substr(0, found.end - stops[found.stop].size()), "the answer ends before it");
+      Check(shown == free_text + certain.substr(0, found.end - stops[found.stop].size()),
+            "the answer ends before it");
       return;
     }
     Check(result.taken == count, "all tokens are taken where no stop string ends the answer");
   }
   Check(found.stop < 0, "a stop string was missed");
   shown += answer.Flush();
-  Check(shown == certain + decoder.Flush(), "without a stop string the answer is the whole text");
+  Check(shown == free_text + certain + decoder.Flush(), "without a stop string the answer is the whole text");
 }
 
 }  // namespace
