@@ -77,7 +77,7 @@ void CheckTokenizer(fuzz::FuzzInput input) {
           "a prompt begins with the first token");
   }
   if (tokenizer->size() <= 4096) {
-    const auto vocabulary = TokenVocabulary::FromTokenizer(*tokenizer);
+    const auto vocabulary = TokenVocabulary::FromTokenizer(*tokenizer, tokenizer->size() + 3);
     for (int32_t id = 0; id < vocabulary->size(); ++id) {
       const std::string_view bytes = tokenizer->IsSpecial(TokenId{id}) ? "" : tokenizer->Bytes(TokenId{id});
       Check(vocabulary->bytes(id) == bytes, "the grammar sees the tokens' bytes");
