@@ -266,5 +266,32 @@ TEST_F(ServiceAnswersTest, TheCallsOwnDeadlineIsTheClientsToHear) {
   WaitFor([&] { return coordinator_->admission().running() == 0; });
 }
 
+TEST_F(ServiceAnswersTest, ARequestThatCannotBeReadIsToldSo) {
+  StartAll();
+  const std::string service = "/arborist.v1.CoordinatorService/";
+  const std::string broken_text(
+      "\x0a\x03"
+      "a\xff\xfe",
+      5);  // field 1, not UTF-8
+  const std::string cut(
+      "\x0a\x7f"
+      "ab",
+      4);
+  for (const char* method : {"Generate", "Tokenize"}) {
+    for (const std::string& bytes : {broken_text, cut}) {
+      const absl::Status status = CallWithBytes(service + method, bytes);
+      EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+      EXPECT_EQ(status.message(),
+                "request=unreadable, expected a message of " + service + method + " whose strings are UTF-8");
+      EXPECT_EQ(ReasonOf(status), reason::kBadRequest);
+      EXPECT_EQ(OriginOf(status), "coordinator");
+      ASSERT_EQ(FieldViolationsOf(status).size(), 1u);
+      EXPECT_EQ(FieldViolationsOf(status)[0].field, "request");
+    }
+  }
+  EXPECT_EQ(CallWithBytes(service + "Nothing", "").code(), absl::StatusCode::kUnimplemented);
+  ExpectRight(Generate(Request(v1::SPECULATION_MODE_TREE)), 30);
+}
+
 }  // namespace
 }  // namespace arborist::coordinator

@@ -18,6 +18,7 @@
 #include "coordinator/service.h"
 #include "coordinator/testing/fake_services.h"
 #include "coordinator/verifier_client.h"
+#include "grpcpp/generic/generic_stub.h"
 
 namespace arborist::coordinator::testing {
 
@@ -153,6 +154,23 @@ class CoordinatorServiceTest : public ::testing::Test {
       result.status = status;
     }
     return results;
+  }
+  // Of a request that is these bytes.
+  static absl::Status CallWithBytes(const std::string& method, const std::string& bytes) {
+    grpc::GenericStub stub(CreateRpcChannel(Address("coordinator"), {}));
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
+    grpc::CompletionQueue queue;
+    const grpc::Slice slice(bytes);
+    const auto call = stub.PrepareUnaryCall(&context, method, grpc::ByteBuffer(&slice, 1), &queue);
+    grpc::ByteBuffer answer;
+    grpc::Status status;
+    call->StartCall();
+    call->Finish(&answer, &status, nullptr);
+    void* tag = nullptr;
+    bool ok = false;
+    queue.Next(&tag, &ok);
+    return FromGrpcStatus(status);
   }
   Result Generate(const v1::GenerateRequest& request) { return GenerateAll(request)[0]; }
 
