@@ -112,10 +112,9 @@ TEST_F(RequestControlsTest, EveryControlReachesTheWire) {
   EXPECT_EQ(Resolve()->samples, 8);
 }
 
-TEST_F(RequestControlsTest, AnEmptyRegularExpressionIsAConstraintToo) {
-  request_.set_regex("");
-  EXPECT_EQ(Sent().sampling().constraint_case(), v1::Sampling::kRegex);
+TEST_F(RequestControlsTest, ARegularExpressionIsPassedOn) {
   request_.set_regex("[0-9]+");
+  EXPECT_EQ(Sent().sampling().constraint_case(), v1::Sampling::kRegex);
   EXPECT_EQ(Sent().sampling().regex(), "[0-9]+");
 }
 
@@ -175,7 +174,9 @@ TEST_F(RequestControlsTest, StringsAndFormsOutOfBoundsAreRefused) {
                 [](Request& r) { r.set_json_schema(""); });
   ExpectRefused("json_schema", "=65537 bytes",
                 [](Request& r) { r.set_json_schema(std::string(65537, ' ')); });
-  ExpectRefused("regex", "regex=4097 bytes, expected 0 to 4096",
+  ExpectRefused("regex", "regex=0 bytes, expected 1 to 4096",  // as the verifier does
+                [](Request& r) { r.set_regex(""); });
+  ExpectRefused("regex", "regex=4097 bytes, expected 1 to 4096",
                 [](Request& r) { r.set_regex(std::string(4097, 'a')); });
   ExpectRefused("regex", "expected UTF-8", [](Request& r) { r.set_regex("\xED\xA0\x80"); });
 }

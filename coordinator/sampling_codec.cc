@@ -139,7 +139,7 @@ absl::Status ResolveForm(const v1::GenerateRequest& request, SamplingParameters&
       out.constraint = request.json_schema();
       break;
     case v1::GenerateRequest::kRegex:
-      RETURN_IF_ERROR(CheckText("regex", request.regex(), 0, kMaxRegexBytes));
+      RETURN_IF_ERROR(CheckText("regex", request.regex(), 1, kMaxRegexBytes));
       out.constraint_kind = ConstraintKind::kRegex;
       out.constraint = request.regex();
       break;

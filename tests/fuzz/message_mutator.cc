@@ -161,6 +161,10 @@ class Mutator {
   }
 
   std::string Text(std::string text) {
+    constexpr size_t kEdges[] = {0, 1, 64, 128, 129, 256, 257, 1024, 4096, 4097};
+    if (OneIn(16)) {
+      return std::string(kEdges[random_() % std::size(kEdges)], 'a');
+    }
     const size_t room = std::max<size_t>(text.size() + 8, 16);
     const size_t size = text.size();
     text.resize(room);

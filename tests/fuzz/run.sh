@@ -30,7 +30,7 @@ rm -f "$out"/findings/* "$out"/logs/*
 fuzz() {  # one target
   local name=$1 seeds=tests/fuzz/seeds/${1%_fuzz} dictionary=tests/fuzz/dictionaries/${1%_fuzz}.dict status=0
   mkdir -p "$out/corpus/$name"
-  "$bin/$name" "$out/corpus/$name" "$seeds" -max_total_time="$seconds" -timeout=60 -rss_limit_mb=2560 -print_final_stats=1 \
+  "$bin/$name" "$out/corpus/$name" "$seeds" -max_total_time="$seconds" -max_len=8192 -timeout=60 -rss_limit_mb=2560 -print_final_stats=1 \
     $([ -e "$dictionary" ] && echo "-dict=$dictionary") -artifact_prefix="$out/findings/$name-" >"$out/logs/$name.log" 2>&1 || status=$?
   if [ "$status" -ne 0 ]; then
     echo "$status" >"$out/findings/$name.failed"
