@@ -43,6 +43,9 @@ void VerifierImpl::BuildCommitted(int index, double step_seconds) {
   committed.first_position = static_cast<int32_t>(length);
   committed.tokens.assign(run_.begin(), run_.begin() + cut.kept);
   committed.log_probs.assign(outcome.log_probs.begin(), outcome.log_probs.begin() + cut.kept);
+  const size_t top = outcome.top_log_probs.size() / outcome.path.size();
+  committed.top_log_probs.assign(outcome.top_log_probs.begin(),
+                                 outcome.top_log_probs.begin() + static_cast<ptrdiff_t>(top) * cut.kept);
   committed.verified_nodes = round.tree.nodes() - 1;
   committed.cut_nodes = round.cut_nodes;
   committed.compacted = outcome.compacted;

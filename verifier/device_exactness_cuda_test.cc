@@ -1,10 +1,13 @@
 // The exactness checks on a GPU: real decoders, both kinds of K/V. Skipped without one.
 #include <gtest/gtest.h>
 
+#include <random>
 #include <string>
 #include <vector>
 
 #include "kernels/testing/small_shapes.h"
+#include "verifier/testing/control_cases.h"
+#include "verifier/testing/control_checks.h"
 #include "verifier/testing/drive.h"
 #include "verifier/testing/every_node_check.h"
 #include "verifier/testing/exactness_checks.h"
@@ -93,6 +96,21 @@ TEST_P(DeviceExactnessTest, SamplesOfOneRequestSayWhatEachSaysAlone) {
   CheckSamples(MakeSubject({.temperature = 1, .seed = 31}, DType::kBF16), Small(24, 6));
 }
 
+TEST_P(DeviceExactnessTest, StrongControlsActInPlainDecodingAndInTrees) {
+  CheckStrongControls(MakeSubject({.temperature = 1, .seed = 41}, DType::kBF16));
+}
+
+TEST_P(DeviceExactnessTest, ControlsActOnTheirOwnSequence) {
+  CheckControlsActOnTheirOwnSequence(MakeSubject({.temperature = 1, .seed = 42}, DType::kBF16), Small(30, 8));
+}
+
+TEST_P(DeviceExactnessTest, ControlledTextIsThatOfPlainDecodingWithAnyTreeAndAnyCompany) {
+  Subject subject = MakeSubject({.temperature = 0.8f, .seed = 43}, DType::kBF16);
+  const ControlCase everything = ControlCases(subject.vocabulary, std::random_device{}()).back();
+  subject.controls = everything.controls;
+  CheckTextIsTheSame(subject, Small(48, 10));
+}
+
 TEST_P(DeviceExactnessTest, LargeStepsGiveEverySequenceTheTextItHasAlone) {
   CheckLargeSteps(MakeSubject({.temperature = 1, .seed = 21}, DType::kBF16), Small(20, 4));
 }
@@ -130,6 +148,34 @@ TEST(DevicePairTest, EveryNodeIsARootOnlyStepAfterItsAncestorsAndARowOfAnyChunk)
   const auto model = LoadShippedTarget(options, **device);
   CheckEveryNode(*model, Small(150, 65), **device, DType::kF32);
   CheckEveryNode(*model, Small(2000, 130), **device, DType::kBF16);
+}
+
+// The pair's vocabulary has many masks' words and several chunks of sums; greedy and sampled.
+TEST(DevicePairTest, EveryControlGivesTheTextOfPlainDecodingWithAnyTreeAndAnyCompany) {
+  const auto device = OpenCudaDevice({});
+  if (!device.ok()) {
+    GTEST_SKIP() << "skipped: " << device.status().message();
+  }
+  ModelOptions model;
+  model.max_rows = 2;
+  model.max_logits_rows = 1;
+  model.max_context = 16;
+  const int vocabulary = static_cast<int>(LoadShippedTarget(model, **device)->config().vocab_size);
+  int number = 0;
+  for (const ControlCase& of : ControlCases(vocabulary, std::random_device{}())) {
+    if (Small(0, 1) == 1 && of.name != "Everything") {
+      continue;
+    }
+    SCOPED_TRACE(of.name);
+    CheckTextIsTheSame({.make_model = LoadShippedTarget,
+                        .vocabulary = vocabulary,
+                        .sampling = {.temperature = static_cast<float>(number++ % 2), .seed = 44},
+                        .open_device = [](ThreadPool&) { return *OpenCudaDevice({}); },
+                        .kv_type = DType::kBF16,
+                        .controls = of.controls,
+                        .stop_ids = of.stop_ids},
+                       Small(40, 8));
+  }
 }
 
 // Little enough for the sanitizers.

@@ -8,7 +8,9 @@
 #include "common/base/math.h"
 #include "common/base/status_macros.h"
 #include "verifier/batch_builder.h"
+#include "verifier/control_lists.h"
 #include "verifier/shadow_verifier.h"
+#include "verifier/top_list.h"
 
 namespace arborist::verifier {
 namespace {
@@ -30,15 +32,16 @@ absl::StatusOr<std::unique_ptr<DeviceStepRunner>> DeviceStepRunner::Create(const
                                                                            const kernels::KernelSet& kernels,
                                                                            Device& device) {
   ASSIGN_OR_RETURN(StepInput input, StepInput::Create(capacity, device));
-  std::unique_ptr<DeviceStepRunner> runner(
-      new DeviceStepRunner(capacity, model, cache, projection, kernels, device, std::move(input)));
+  ASSIGN_OR_RETURN(ControlInput controls, ControlInput::Create(capacity, model->config().vocab_size, device));
+  std::unique_ptr<DeviceStepRunner> runner(new DeviceStepRunner(
+      capacity, model, cache, projection, kernels, device, std::move(input), std::move(controls)));
   RETURN_IF_ERROR(runner->Allocate());
   return runner;
 }
 
 DeviceStepRunner::DeviceStepRunner(const StepCapacity& capacity, Model* model, KvCache* cache,
                                    FeatureProjection* projection, const kernels::KernelSet& kernels,
-                                   Device& device, StepInput input)
+                                   Device& device, StepInput input, ControlInput controls)
     : capacity_(capacity),
       sizes_(capacity),
       model_(model),
@@ -48,9 +51,12 @@ DeviceStepRunner::DeviceStepRunner(const StepCapacity& capacity, Model* model, K
       device_(device),
       hidden_(projection == nullptr ? 0 : projection->hidden()),
       input_(std::move(input)),
+      controls_(std::move(controls)),
       chunk_outcomes_(static_cast<size_t>(capacity.max_sequences)),
       outcomes_(static_cast<size_t>(capacity.max_sequences)),
-      path_log_prob_(static_cast<size_t>(capacity.max_logits_rows)) {
+      row_log_prob_(static_cast<size_t>(capacity.max_logits_rows)),
+      path_log_prob_(static_cast<size_t>(capacity.max_logits_rows)),
+      path_top_(static_cast<size_t>(capacity.max_logits_rows) * kMaxTopLogProbs) {
   batch_.Reserve(capacity.max_rows, capacity.max_sequences, capacity.max_pages_per_sequence);
   sampling_.reserve(static_cast<size_t>(capacity.max_sequences));
 }
@@ -68,15 +74,35 @@ absl::Status DeviceStepRunner::Allocate() {
                    device_.Allocate(kernels::SampleTargetCudaScratchBytes(capacity_.max_logits_rows,
                                                                           model_->config().vocab_size),
                                     "sampling"));
+  RETURN_IF_ERROR(AllocateControlled());
   Output unused;
   const int64_t feature_bytes = capacity_.max_rows * hidden_ * static_cast<int64_t>(sizeof(BFloat16));
-  const auto bytes = static_cast<size_t>(Place(largest, nullptr, unused) + feature_bytes);
+  const auto bytes =
+      static_cast<size_t>(Place({largest, /*controlled=*/true}, nullptr, unused) + feature_bytes);
   ASSIGN_OR_RETURN(output_, device_.Allocate(bytes, "step output"));
   ASSIGN_OR_RETURN(host_output_, device_.AllocateHost(bytes, "step output"));
   return absl::OkStatus();
 }
 
-int64_t DeviceStepRunner::Place(const StepSize& size, std::byte* base, Output& output) const {
+absl::Status DeviceStepRunner::AllocateControlled() {
+  const int64_t vocabulary = model_->config().vocab_size;
+  const auto rows = static_cast<size_t>(capacity_.max_logits_rows);
+  ASSIGN_OR_RETURN(
+      choices_, device_.Allocate(rows * static_cast<size_t>(vocabulary) * sizeof(float), "controlled steps"));
+  ASSIGN_OR_RETURN(top_edges_, device_.Allocate(rows * kMaxTopLogProbs * sizeof(float), "controlled steps"));
+  ASSIGN_OR_RETURN(log_prob_scratch_, device_.Allocate(kernels::TokenLogProbCudaScratchBytes(
+                                                           capacity_.max_logits_rows, vocabulary),
+                                                       "controlled steps"));
+  size_t top_bytes = 0;  // they need not rise with the rows
+  for (const StepSize& size : sizes_.All()) {
+    top_bytes = std::max(top_bytes, kernels::TopKLogProbCudaScratchBytes(size.logits_rows, vocabulary));
+  }
+  ASSIGN_OR_RETURN(top_scratch_, device_.Allocate(top_bytes, "controlled steps"));
+  return absl::OkStatus();
+}
+
+int64_t DeviceStepRunner::Place(const StepKind& kind, std::byte* base, Output& output) const {
+  const StepSize& size = kind.size;
   int64_t end = 0;
   const auto take = [&]<typename T>(T*& array, int64_t elements) {
     array = reinterpret_cast<T*>(base + end);
@@ -86,8 +112,9 @@ int64_t DeviceStepRunner::Place(const StepSize& size, std::byte* base, Output& o
   take(output.path_length, size.trees);
   take(output.bonus, size.trees);
   take(output.accept_error, size.trees);
-  take(output.log_prob, size.logits_rows);
+  take(output.log_prob, size.logits_rows * (kind.controlled ? kLogProbColumns : 1));
   take(output.sample_error, size.logits_rows);
+  take(output.top, kind.controlled ? int64_t{size.logits_rows} * kMaxTopLogProbs : 0);
   take(output.features, size.logits_rows * hidden_);
   return end;
 }
@@ -100,38 +127,49 @@ absl::Status DeviceStepRunner::RecordAll() {
   return device_.Measure(
       [&] {
         for (const StepSize& size : sizes) {
-          RETURN_IF_ERROR(Recorded(size).status());
+          RETURN_IF_ERROR(Recorded({size, /*controlled=*/false}).status());
         }
         return absl::OkStatus();
       },
-      absl::StrCat(sizes.size(), " recorded steps"));
+      absl::StrCat(sizes.size(), " sizes of recorded steps"));
 }
 
-absl::StatusOr<RecordedWork*> DeviceStepRunner::Recorded(const StepSize& size) {
-  std::unique_ptr<RecordedWork>& work = recorded_[size];
+absl::StatusOr<RecordedWork*> DeviceStepRunner::Recorded(const StepKind& kind) {
+  std::unique_ptr<RecordedWork>& work = recorded_[kind];
   if (work == nullptr) {
     // Once with nothing but padding, which changes nothing: a fault shows here, by the name of its kernel,
     // and what the driver loads at first use is there.
     StepBatch nothing;
     nothing.Reserve(1, 1, 1);
-    input_.Pack(size, nothing, {});
-    RETURN_IF_ERROR(InStep(Enqueue(size), size));
-    RETURN_IF_ERROR(InStep(device_.Synchronize(), size));
-    ASSIGN_OR_RETURN(work, device_.Record([&] { return Enqueue(size); },
-                                          absl::StrCat("verify step of ", size.rows, " rows")));
+    input_.Pack(kind.size, nothing, {});
+    if (kind.controlled) {
+      controls_.Pack(kind.size, {}, {}, nothing);
+    }
+    RETURN_IF_ERROR(InStep(Enqueue(kind), kind.size));
+    RETURN_IF_ERROR(InStep(device_.Synchronize(), kind.size));
+    ASSIGN_OR_RETURN(work, device_.Record([&] { return Enqueue(kind); },
+                                          absl::StrCat(kind.controlled ? "controlled " : "",
+                                                       "verify step of ", kind.size.rows, " rows")));
   }
   return work.get();
 }
 
-absl::Status DeviceStepRunner::Enqueue(const StepSize& size) {
+absl::Status DeviceStepRunner::Enqueue(const StepKind& kind) {
+  const StepSize& size = kind.size;
   RETURN_IF_ERROR(input_.EnqueueCopy(size));
+  if (kind.controlled) {
+    RETURN_IF_ERROR(controls_.EnqueueCopy(size));
+  }
   const StepArrays in = input_.DeviceArrays(size);
   ASSIGN_OR_RETURN(const ForwardResult forward, model_->Forward(input_.View(size), cache_->planes()));
   Output out;
-  const auto copied = static_cast<size_t>(Place(size, output_.As<std::byte>(), out));
+  const auto copied = static_cast<size_t>(Place(kind, output_.As<std::byte>(), out));
   if (size.logits_rows > 0) {
     RETURN_IF_ERROR(device_.Mark("choosing tokens"));
-    RETURN_IF_ERROR(EnqueueAccept(size, in, forward, out));
+    RETURN_IF_ERROR(kind.controlled
+                        ? EnqueueControlled(size, in, forward.logits, out)
+                        : EnqueueSample(size, in, forward.logits, {out.log_prob, size.logits_rows}, out));
+    RETURN_IF_ERROR(EnqueueAccept(size, in, out));
   }
   RETURN_IF_ERROR(device_.Mark("committing"));
   auto* const from = moves_.As<int32_t>();
@@ -155,19 +193,64 @@ absl::Status DeviceStepRunner::Enqueue(const StepSize& size) {
   return size.logits_rows == 0 ? absl::OkStatus() : device_.Copy(host_output_.data(), output_.data(), copied);
 }
 
-absl::Status DeviceStepRunner::EnqueueAccept(const StepSize& size, const StepArrays& in,
-                                             const ForwardResult& forward, const Output& out) {
+absl::Status DeviceStepRunner::EnqueueSample(const StepSize& size, const StepArrays& in,
+                                             View2<const float> logits, View1<float> log_prob,
+                                             const Output& out) {
   const int64_t rows = size.logits_rows;
-  RETURN_IF_ERROR(kernels_.sample_target(
-      {.logits = forward.logits,
+  return kernels_.sample_target(
+      {.logits = logits,
        .position = {in.noise_position, rows},
        .params_index = {in.params_index, rows},
        .params = {in.params, size.sequences},
        .chosen = {chosen_.As<TokenId>(), rows},
-       .log_prob = {out.log_prob, rows},
+       .log_prob = log_prob,
        .scratch = {sample_scratch_.As<std::byte>(), static_cast<int64_t>(sample_scratch_.bytes())},
        .error = {out.sample_error, rows}},
+      device_.stream());
+}
+
+// Chooses from other logits than the raw ones; what is told is of the raw ones.
+absl::Status DeviceStepRunner::EnqueueControlled(const StepSize& size, const StepArrays& in,
+                                                 View2<const float> raw, const Output& out) {
+  const int64_t rows = size.logits_rows;
+  const ControlArrays controls = controls_.DeviceArrays(size);
+  const ControlCapacity& capacity = controls_.capacity();
+  const View2<float> choices = Choices(rows);
+  RETURN_IF_ERROR(kernels_.logit_controls(
+      {.raw = raw,
+       .row = {controls.row, rows},
+       .sequence = {controls.sequence, size.trees},
+       .entry = {controls.entry, capacity.entries},
+       .mask = {controls.mask, capacity.masks, capacity.mask_words, capacity.mask_words},
+       .choice = choices},
       device_.stream()));
+  RETURN_IF_ERROR(
+      EnqueueSample(size, in, {choices.data, rows, choices.columns, choices.row_stride}, {}, out));
+  RETURN_IF_ERROR(kernels_.top_k_log_prob(
+      {.logits = raw,
+       .params = {controls.top, rows},
+       .token = {out.top, rows, kMaxTopLogProbs, kMaxTopLogProbs},
+       .log_prob = {top_edges_.As<float>(), rows, kMaxTopLogProbs, kMaxTopLogProbs},
+       .scratch = {top_scratch_.As<std::byte>(), static_cast<int64_t>(top_scratch_.bytes())}},
+      device_.stream()));
+  return kernels_.token_log_prob(
+      {.logits = raw,
+       .chosen = {chosen_.As<TokenId>(), rows},
+       .forced = {controls.forced, rows},
+       .top = {out.top, rows, kMaxTopLogProbs, kMaxTopLogProbs},
+       .top_count = {controls.top_count, rows},
+       .log_prob = {out.log_prob, rows, kLogProbColumns, kLogProbColumns},
+       .scratch = {log_prob_scratch_.As<std::byte>(), static_cast<int64_t>(log_prob_scratch_.bytes())}},
+      device_.stream());
+}
+
+View2<float> DeviceStepRunner::Choices(int64_t rows) const {
+  const int64_t vocabulary = controls_.capacity().vocabulary;
+  return {choices_.As<float>(), rows, vocabulary, vocabulary};
+}
+
+absl::Status DeviceStepRunner::EnqueueAccept(const StepSize& size, const StepArrays& in, const Output& out) {
+  const int64_t rows = size.logits_rows;
   return kernels_.tree_accept({.tree_begin = {in.tree_begin, size.trees + 1},
                                .token = {in.token, rows},
                                .parent = {in.parent, rows},
@@ -182,56 +265,104 @@ absl::Status DeviceStepRunner::EnqueueAccept(const StepSize& size, const StepArr
 absl::Status DeviceStepRunner::Run(std::span<const StepTree> trees, std::span<const StepChunk> chunks,
                                    absl::FunctionRef<void()> meanwhile) {
   FillStep(trees, chunks, batch_);
-  const StepSize size = sizes_.For(ContentsOf(batch_));
+  const StepKind kind{sizes_.For(ContentsOf(batch_)), IsControlled(trees, chunks)};
+  const StepSize& size = kind.size;
   RecordedWork* work = nullptr;
   if (!device_.launch_by_launch()) {
-    ASSIGN_OR_RETURN(work, Recorded(size));
+    ASSIGN_OR_RETURN(work, Recorded(kind));
   }
   sampling_.clear();
   for (const StepTree& tree : trees) {
     sampling_.push_back(tree.sampling);
   }
   input_.Pack(size, batch_, sampling_);
+  if (kind.controlled) {
+    controls_.Pack(size, trees, chunks, batch_);
+    RETURN_IF_ERROR(controls_.EnqueueLists());
+  }
   const bool shadowed = BeginShadow(trees, chunks);
   ForwardResult forward;  // of the step before it is recorded; the recorded one leaves its result there too
   if (shadowed) {
     RETURN_IF_ERROR(input_.EnqueueCopy(size));
     ASSIGN_OR_RETURN(forward, shadow_->Forward(*model_, input_.View(size)));
   }
-  RETURN_IF_ERROR(InStep(work == nullptr ? Enqueue(size) : work->Start(), size));
+  RETURN_IF_ERROR(InStep(work == nullptr ? Enqueue(kind) : work->Start(), size));
   meanwhile();
   RETURN_IF_ERROR(InStep(device_.Synchronize(), size));
-  RETURN_IF_ERROR(ReadOutcomes(size, trees));
-  return shadowed ? shadow_->AfterStep(forward, chosen_.As<TokenId>(), result_.log_prob, *this)
-                  : absl::OkStatus();
+  RETURN_IF_ERROR(ReadOutcomes(kind, trees, chunks));
+  if (!shadowed) {
+    return absl::OkStatus();
+  }
+  const View2<float> choices = Choices(forward.logits.rows);
+  return shadow_->AfterStep(
+      forward,
+      kind.controlled ? View2<const float>{choices.data, choices.rows, choices.columns, choices.row_stride}
+                      : forward.logits,
+      chosen_.As<TokenId>(), row_log_prob_.data(), *this);
 }
 
-absl::Status DeviceStepRunner::ReadOutcomes(const StepSize& size, std::span<const StepTree> trees) {
-  Place(size, host_output_.As<std::byte>(), result_);
-  for (int i = 0; i < static_cast<int>(trees.size()); ++i) {
-    TreeOutcome& outcome = outcomes_[i] = TreeOutcome{};
-    const int begin = batch_.first_row[i], nodes = batch_.first_row[i + 1] - begin;
-    const int32_t* errors = result_.sample_error + begin;
-    if (const int32_t* broken = std::find_if(errors, errors + nodes, [](int32_t e) { return e != 0; });
-        broken != errors + nodes) {
-      outcome.status = absl::InternalError(
-          absl::StrCat("logits of node ", broken - errors, " are not finite, expected finite numbers"));
-      continue;
-    }
-    const int length = result_.path_length[i];
-    if (result_.accept_error[i] != 0 || length < 1 || length > nodes) {
-      return absl::InternalError(absl::StrCat("tree_accept.path_length[", i, "]=", length,
-                                              " error=", result_.accept_error[i],
-                                              ", expected a path inside a checked tree"));
-    }
-    outcome.path = {result_.path + begin, static_cast<size_t>(length)};
-    for (int j = 0; j < length; ++j) {
-      path_log_prob_[begin + j] = result_.log_prob[begin + outcome.path[j]];
-      outcome.compacted |= outcome.path[j] != j;
-    }
-    outcome.log_probs = std::span<const float>(path_log_prob_).subspan(begin, length);
-    outcome.bonus = result_.bonus[i];
+absl::Status DeviceStepRunner::ReadOutcomes(const StepKind& kind, std::span<const StepTree> trees,
+                                            std::span<const StepChunk> chunks) {
+  Place(kind, host_output_.As<std::byte>(), result_);
+  const int64_t columns = kind.controlled ? kLogProbColumns : 1;
+  for (size_t row = 0; row < batch_.logits_row.size(); ++row) {
+    row_log_prob_[row] = result_.log_prob[static_cast<int64_t>(row) * columns];
   }
+  for (int i = 0; i < static_cast<int>(trees.size()); ++i) {
+    RETURN_IF_ERROR(ReadTree(trees[i], i));
+  }
+  for (size_t i = 0; i < chunks.size(); ++i) {
+    chunk_outcomes_[i] = ChunkOutcome{};
+    if (const size_t scored = chunks[i].next.size(); scored > 0) {
+      const int sequence = static_cast<int>(trees.size() + i);
+      chunk_outcomes_[i].status = CheckFinite(sequence);
+      chunk_outcomes_[i].log_probs =
+          std::span<const float>(row_log_prob_).subspan(batch_.first_row[sequence], scored);
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Of one whose rows have logits.
+absl::Status DeviceStepRunner::CheckFinite(int sequence) const {
+  const int32_t* errors = result_.sample_error + batch_.first_row[sequence];
+  const int32_t* end = result_.sample_error + batch_.first_row[sequence + 1];
+  const int32_t* broken = std::find_if(errors, end, [](int32_t error) { return error != 0; });
+  return broken == end ? absl::OkStatus()
+                       : absl::InternalError(absl::StrCat("logits of node ", broken - errors,
+                                                          " are not finite, expected finite numbers"));
+}
+
+absl::Status DeviceStepRunner::ReadTree(const StepTree& tree, int index) {
+  TreeOutcome& outcome = outcomes_[index] = TreeOutcome{};
+  outcome.status = CheckFinite(index);
+  if (!outcome.status.ok()) {
+    return absl::OkStatus();
+  }
+  const int begin = batch_.first_row[index], nodes = batch_.first_row[index + 1] - begin;
+  const int length = result_.path_length[index];
+  if (result_.accept_error[index] != 0 || length < 1 || length > nodes) {
+    return absl::InternalError(absl::StrCat("tree_accept.path_length[", index, "]=", length,
+                                            " error=", result_.accept_error[index],
+                                            ", expected a path inside a checked tree"));
+  }
+  outcome.path = {result_.path + begin, static_cast<size_t>(length)};
+  const int64_t k = tree.controls == nullptr
+                        ? 0
+                        : std::min<int64_t>(tree.controls->top_log_probs, controls_.capacity().vocabulary);
+  TokenLogProb* const lists = path_top_.data() + int64_t{begin} * kMaxTopLogProbs;
+  for (int j = 0; j < length; ++j) {
+    const int64_t row = begin + outcome.path[j];
+    path_log_prob_[begin + j] = row_log_prob_[row];
+    outcome.compacted |= outcome.path[j] != j;
+    if (k > 0) {
+      WriteTopList(result_.top + row * kMaxTopLogProbs, result_.log_prob + row * kLogProbColumns + 1,
+                   static_cast<int32_t>(k), lists + j * k);
+    }
+  }
+  outcome.log_probs = std::span<const float>(path_log_prob_).subspan(begin, length);
+  outcome.top_log_probs = {lists, static_cast<size_t>(length * k)};
+  outcome.bonus = result_.bonus[index];
   return absl::OkStatus();
 }
 

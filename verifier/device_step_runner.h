@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "common/device/device.h"
 #include "kernels/kernel_set.h"
+#include "verifier/control_input.h"
 #include "verifier/feature_projection.h"
 #include "verifier/kv_cache.h"
 #include "verifier/model/model.h"
@@ -22,7 +23,8 @@
 namespace arborist::verifier {
 
 // The step on a GPU: one copy in, one recorded piece of work from the embedding to the feature plane, one
-// copy out, and only then does the host look. Steps are padded to few sizes, each recorded once.
+// copy out, and only then does the host look. Steps are padded to few sizes, each recorded twice: plain and
+// controlled.
 class DeviceStepRunner final : public StepRunner {
  public:
   // model, cache, projection (null: no features) and device outlive the runner. ResourceExhausted: the device
@@ -47,27 +49,43 @@ class DeviceStepRunner final : public StepRunner {
                             BFloat16* out) override;
 
  private:
+  // Of a recorded step.
+  struct StepKind {
+    StepSize size;
+    bool controlled = false;
+
+    auto operator<=>(const StepKind&) const = default;
+  };
   // What a step writes for the host, as pointers into one block.
   struct Output {
     int32_t* path = nullptr;          // [rows]
     int32_t* path_length = nullptr;   // [trees]
     TokenId* bonus = nullptr;         // [trees]
     int32_t* accept_error = nullptr;  // [trees]
-    float* log_prob = nullptr;        // [logits rows]
+    float* log_prob = nullptr;        // [logits rows]; of a controlled step [logits rows, kLogProbColumns]
     int32_t* sample_error = nullptr;  // [logits rows]
+    TokenId* top = nullptr;           // [logits rows, kMaxTopLogProbs], of a controlled step
     BFloat16* features = nullptr;     // [rows, hidden], of which the rows with logits are copied out
   };
 
   DeviceStepRunner(const StepCapacity& capacity, Model* model, KvCache* cache, FeatureProjection* projection,
-                   const kernels::KernelSet& kernels, Device& device, StepInput input);
+                   const kernels::KernelSet& kernels, Device& device, StepInput input, ControlInput controls);
   absl::Status Allocate();
+  absl::Status AllocateControlled();
   // Points `output` into a block at `base` and returns how many bytes of it the host wants.
-  int64_t Place(const StepSize& size, std::byte* base, Output& output) const;
-  absl::StatusOr<RecordedWork*> Recorded(const StepSize& size);
-  absl::Status Enqueue(const StepSize& size);
-  absl::Status EnqueueAccept(const StepSize& size, const StepArrays& in, const ForwardResult& forward,
-                             const Output& out);
-  absl::Status ReadOutcomes(const StepSize& size, std::span<const StepTree> trees);
+  int64_t Place(const StepKind& kind, std::byte* base, Output& output) const;
+  absl::StatusOr<RecordedWork*> Recorded(const StepKind& kind);
+  absl::Status Enqueue(const StepKind& kind);
+  absl::Status EnqueueSample(const StepSize& size, const StepArrays& in, View2<const float> logits,
+                             View1<float> log_prob, const Output& out);
+  absl::Status EnqueueControlled(const StepSize& size, const StepArrays& in, View2<const float> raw,
+                                 const Output& out);
+  absl::Status EnqueueAccept(const StepSize& size, const StepArrays& in, const Output& out);
+  absl::Status ReadOutcomes(const StepKind& kind, std::span<const StepTree> trees,
+                            std::span<const StepChunk> chunks);
+  absl::Status ReadTree(const StepTree& tree, int index);
+  absl::Status CheckFinite(int sequence) const;
+  View2<float> Choices(int64_t rows) const;
 
   const StepCapacity capacity_;
   const StepSizes sizes_;
@@ -81,17 +99,24 @@ class DeviceStepRunner final : public StepRunner {
   StepBatch batch_;
   std::vector<kernels::SamplingParams> sampling_;  // [trees]
   StepInput input_;
-  std::map<StepSize, std::unique_ptr<RecordedWork>> recorded_;
+  ControlInput controls_;
+  std::map<StepKind, std::unique_ptr<RecordedWork>> recorded_;
   DeviceMemory chosen_;  // [logits rows]
   DeviceMemory moves_;   // from, to and feature slot, [rows] each
   DeviceMemory sample_scratch_;
+  DeviceMemory choices_;           // [logits rows, vocabulary] of a controlled step
+  DeviceMemory top_edges_;         // [logits rows, kMaxTopLogProbs] of top_k_log_prob; not told
+  DeviceMemory top_scratch_;       // of top_k_log_prob
+  DeviceMemory log_prob_scratch_;  // of token_log_prob
   DeviceMemory output_;
   DeviceMemory host_output_;
 
   Output result_;                             // of the last step, in host_output_
   std::vector<ChunkOutcome> chunk_outcomes_;  // [sequences]
   std::vector<TreeOutcome> outcomes_;
-  std::vector<float> path_log_prob_;  // [logits rows]
+  std::vector<float> row_log_prob_;     // [logits rows]
+  std::vector<float> path_log_prob_;    // [logits rows]
+  std::vector<TokenLogProb> path_top_;  // [logits rows, kMaxTopLogProbs]
 };
 
 }  // namespace arborist::verifier

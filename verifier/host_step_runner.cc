@@ -19,7 +19,8 @@ HostStepRunner::HostStepRunner(const StepCapacity& capacity, Model* model, KvCac
       cache_(cache),
       projection_(projection),
       kernels_(kernels),
-      stream_(stream) {
+      stream_(stream),
+      choice_(capacity, model->config().vocab_size, kernels, stream) {
   const auto logits_rows = static_cast<size_t>(capacity.max_logits_rows);
   const auto sequences = static_cast<size_t>(capacity.max_sequences);
   batch_.Reserve(capacity.max_rows, capacity.max_sequences, capacity.max_pages_per_sequence);
@@ -33,6 +34,7 @@ HostStepRunner::HostStepRunner(const StepCapacity& capacity, Model* model, KvCac
   chosen_.resize(logits_rows);
   log_prob_.resize(logits_rows);
   path_log_prob_.resize(logits_rows);
+  path_top_.resize(logits_rows * kMaxTopLogProbs);
   path_.resize(logits_rows);
   from_.reserve(static_cast<size_t>(capacity.max_rows));
   to_.reserve(static_cast<size_t>(capacity.max_rows));
@@ -50,46 +52,80 @@ absl::Status HostStepRunner::Run(std::span<const StepTree> trees, std::span<cons
   const bool shadowed = BeginShadow(trees, chunks);
   ASSIGN_OR_RETURN(const ForwardResult forward, shadowed ? shadow_->Forward(*model_, ViewOf(batch_))
                                                          : model_->Forward(ViewOf(batch_), cache_->planes()));
-  Sample(forward, trees);
+  RETURN_IF_ERROR(Choose(forward.logits, trees, chunks));
   RETURN_IF_ERROR(Accept(trees));
   RETURN_IF_ERROR(Compact(trees));
   RETURN_IF_ERROR(StoreFeatures(forward, trees, chunks));
-  return shadowed ? shadow_->AfterStep(forward, chosen_.data(), log_prob_.data(), *this) : absl::OkStatus();
+  return shadowed ? shadow_->AfterStep(forward, choices_, chosen_.data(), log_prob_.data(), *this)
+                  : absl::OkStatus();
 }
 
-void HostStepRunner::Sample(const ForwardResult& forward, std::span<const StepTree> trees) {
-  const int trees_count = static_cast<int>(trees.size());
-  for (int i = 0; i < trees_count; ++i) {
-    params_[i] = trees[i].sampling;
-    outcomes_[i] = TreeOutcome{};
+absl::Status HostStepRunner::Choose(View2<const float> raw, std::span<const StepTree> trees,
+                                    std::span<const StepChunk> chunks) {
+  controlled_ = IsControlled(trees, chunks);
+  choices_ = raw;
+  if (controlled_) {
+    ASSIGN_OR_RETURN(choices_, choice_.Apply(trees, chunks, batch_, raw));
   }
+  Sample(choices_, trees, chunks);
+  if (controlled_) {
+    RETURN_IF_ERROR(choice_.TellLogProbs(raw, chosen_.data(), log_prob_.data()));
+  }
+  for (size_t i = 0; i < chunks.size(); ++i) {
+    if (const size_t scored = chunks[i].next.size(); scored > 0) {
+      chunk_outcomes_[i].log_probs =
+          std::span<const float>(log_prob_).subspan(batch_.first_row[trees.size() + i], scored);
+    }
+  }
+  return absl::OkStatus();
+}
+
+void HostStepRunner::Sample(View2<const float> logits, std::span<const StepTree> trees,
+                            std::span<const StepChunk> chunks) {
+  const size_t sequences = trees.size() + chunks.size();
+  for (size_t i = 0; i < sequences; ++i) {
+    // What a scored chunk chooses is nobody's.
+    params_[i] = i < trees.size() ? trees[i].sampling : kernels::SamplingParams{};
+  }
+  std::fill_n(outcomes_.begin(), trees.size(), TreeOutcome{});
+  std::fill_n(chunk_outcomes_.begin(), chunks.size(), ChunkOutcome{});
   const int rows = static_cast<int>(batch_.logits_row.size());
   for (int row = 0; row < rows; ++row) {
     noise_position_[row] = batch_.position[row] + 1;
   }
-  if (rows == 0 || SampleRows(forward, 0, rows).ok()) {
+  if (rows == 0 || SampleRows(logits, 0, rows).ok()) {
     return;
   }
   // One sequence's logits are broken: find out whose, so that its neighbours go on.
-  for (int i = 0; i < trees_count; ++i) {
-    outcomes_[i].status = SampleRows(forward, batch_.first_row[i], batch_.first_row[i + 1]);
-    if (!outcomes_[i].status.ok()) {
-      std::fill(chosen_.begin() + batch_.first_row[i], chosen_.begin() + batch_.first_row[i + 1], TokenId{0});
+  for (size_t i = 0; i < sequences; ++i) {
+    if (i < trees.size()) {
+      outcomes_[i].status = SampleSequence(logits, i);
+    } else if (!chunks[i - trees.size()].next.empty()) {
+      chunk_outcomes_[i - trees.size()].status = SampleSequence(logits, i);
     }
   }
 }
 
-absl::Status HostStepRunner::SampleRows(const ForwardResult& forward, int begin, int end) {
+absl::Status HostStepRunner::SampleSequence(View2<const float> logits, size_t sequence) {
+  const int begin = batch_.first_row[sequence], end = batch_.first_row[sequence + 1];
+  const absl::Status status = SampleRows(logits, begin, end);
+  if (!status.ok()) {
+    std::fill(chosen_.begin() + begin, chosen_.begin() + end, TokenId{0});
+  }
+  return status;
+}
+
+// Of a controlled step the log-probabilities come later: they are of the raw logits.
+absl::Status HostStepRunner::SampleRows(View2<const float> logits, int begin, int end) {
   const int64_t rows = end - begin;
-  View2<const float> logits = forward.logits;
-  logits.data = forward.logits.row(begin);
+  logits.data = logits.row(begin);
   logits.rows = rows;
   return kernels_.sample_target({.logits = logits,
                                  .position = {noise_position_.data() + begin, rows},
                                  .params_index = {batch_.sequence.data() + begin, rows},
                                  .params = {params_.data(), static_cast<int64_t>(batch_.sequences)},
                                  .chosen = {chosen_.data() + begin, rows},
-                                 .log_prob = {log_prob_.data() + begin, rows},
+                                 .log_prob = {log_prob_.data() + begin, controlled_ ? 0 : rows},
                                  .scratch = Aligned(sample_scratch_)},
                                 stream_);
 }
@@ -122,8 +158,21 @@ absl::Status HostStepRunner::Accept(std::span<const StepTree> trees) {
     outcomes_[i].path = std::span(path_).subspan(begin, length);
     outcomes_[i].log_probs = std::span<const float>(path_log_prob_).subspan(begin, length);
     outcomes_[i].bonus = bonus_[i];
+    if (trees[i].controls != nullptr) {
+      TellTopLists(i, std::min(trees[i].controls->top_log_probs, static_cast<int32_t>(choices_.columns)));
+    }
   }
   return absl::OkStatus();
+}
+
+void HostStepRunner::TellTopLists(int tree, int32_t k) {
+  const int begin = batch_.first_row[tree];
+  const std::span<TokenLogProb> lists = std::span(path_top_).subspan(
+      static_cast<size_t>(begin) * kMaxTopLogProbs, outcomes_[tree].path.size() * static_cast<size_t>(k));
+  for (size_t j = 0; j < outcomes_[tree].path.size(); ++j) {
+    choice_.CopyTopList(begin + outcomes_[tree].path[j], k, lists.data() + j * static_cast<size_t>(k));
+  }
+  outcomes_[tree].top_log_probs = lists;
 }
 
 // Brings the accepted rows to their positions. All trees at once: slots of different sequences are distinct.

@@ -9,6 +9,7 @@
 #include "common/threads/thread_pool.h"
 #include "kernels/kernel_set.h"
 #include "verifier/feature_projection.h"
+#include "verifier/host_choice.h"
 #include "verifier/kv_cache.h"
 #include "verifier/model/model.h"
 #include "verifier/step_batch.h"
@@ -33,9 +34,13 @@ class HostStepRunner final : public StepRunner {
                             BFloat16* out) override;
 
  private:
-  void Sample(const ForwardResult& forward, std::span<const StepTree> trees);
-  absl::Status SampleRows(const ForwardResult& forward, int begin, int end);
+  absl::Status Choose(View2<const float> raw, std::span<const StepTree> trees,
+                      std::span<const StepChunk> chunks);
+  void Sample(View2<const float> logits, std::span<const StepTree> trees, std::span<const StepChunk> chunks);
+  absl::Status SampleSequence(View2<const float> logits, size_t sequence);
+  absl::Status SampleRows(View2<const float> logits, int begin, int end);
   absl::Status Accept(std::span<const StepTree> trees);
+  void TellTopLists(int tree, int32_t k);
   absl::Status Compact(std::span<const StepTree> trees);
   absl::Status StoreFeatures(const ForwardResult& forward, std::span<const StepTree> trees,
                              std::span<const StepChunk> chunks);
@@ -47,6 +52,10 @@ class HostStepRunner final : public StepRunner {
   kernels::KernelSet kernels_;
   StreamView stream_;
 
+  HostChoice choice_;
+  bool controlled_ = false;     // the step is
+  View2<const float> choices_;  // what its rows chose from
+
   StepBatch batch_;
   std::vector<ChunkOutcome> chunk_outcomes_;  // [sequences]
   std::vector<TreeOutcome> outcomes_;         // [sequences]
@@ -55,6 +64,7 @@ class HostStepRunner final : public StepRunner {
   std::vector<TokenId> chosen_;          // [logits rows]
   std::vector<float> log_prob_;          // [logits rows]
   std::vector<float> path_log_prob_;     // [logits rows]
+  std::vector<TokenLogProb> path_top_;   // [logits rows, kMaxTopLogProbs]
   std::vector<int32_t> path_;            // [logits rows]
   std::vector<int32_t> path_length_;     // [trees]
   std::vector<TokenId> bonus_;           // [trees]

@@ -14,6 +14,7 @@
 #include "common/base/ids.h"
 #include "common/tree/token_tree.h"
 #include "verifier/constraint_masks.h"
+#include "verifier/control_state.h"
 #include "verifier/kv_cache.h"
 #include "verifier/tree_masks.h"
 #include "verifier/verifier.h"
@@ -47,6 +48,8 @@ struct Sequence {
   std::vector<TokenId> tokens;  // the last one is the root
   int64_t output_limit = 0;     // size of `tokens` at max_tokens
   int64_t worst_pages = 0;
+  // Null: its steps are plain. The step thread's, after Open.
+  std::unique_ptr<ControlState> controls;
 
   Phase phase = Phase::kNew;
   std::chrono::steady_clock::time_point opened;  // since when it waits; that of the first epoch

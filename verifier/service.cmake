@@ -1,6 +1,6 @@
 # The edge: protobuf and gRPC stop here.
 arborist_library(arborist_verifier_service
-  SOURCES constraint_codec.cc constraint_compiler.cc service.cc verify_codec.cc verify_reactor.cc
+  SOURCES constraint_codec.cc constraint_compiler.cc sampling_codec.cc service.cc verify_codec.cc verify_reactor.cc
   LINK arborist_base arborist_grammar arborist_tree arborist_rpc arborist_proto absl::flat_hash_map)
 arborist_test(verifier_codec_test
   SOURCES verify_codec_test.cc

@@ -189,16 +189,28 @@ ShadowReport CompareSampling(const ShadowSample& sample) {
   for (size_t row = 0; row < sampling.chosen.size(); ++row) {
     TokenId chosen{};
     float log_prob = 0;
-    const absl::Status done = kernels::reference::SampleTarget(
-        {.logits = {sampling.logits.data() + static_cast<int64_t>(row) * vocabulary, 1, vocabulary,
-                    vocabulary},
-         .position = {&sampling.position[row], 1},
-         .params_index = {&first, 1},
-         .params = {&sampling.params[row], 1},
-         .chosen = {&chosen, 1},
-         .log_prob = {&log_prob, 1},
-         .scratch = Aligned(memory)},
-        {});
+    const View2<const float> raw = {sampling.logits.data() + static_cast<int64_t>(row) * vocabulary, 1,
+                                    vocabulary, vocabulary};
+    View2<const float> choices = raw;
+    if (!sampling.choices.empty()) {
+      choices.data = sampling.choices.data() + static_cast<int64_t>(row) * vocabulary;
+    }
+    absl::Status done = kernels::reference::SampleTarget({.logits = choices,
+                                                          .position = {&sampling.position[row], 1},
+                                                          .params_index = {&first, 1},
+                                                          .params = {&sampling.params[row], 1},
+                                                          .chosen = {&chosen, 1},
+                                                          .log_prob = {},
+                                                          .scratch = Aligned(memory)},
+                                                         {});
+    done.Update(kernels::reference::TokenLogProb({.logits = raw,
+                                                  .chosen = {&sampling.chosen[row], 1},
+                                                  .forced = {},
+                                                  .top = {},
+                                                  .top_count = {},
+                                                  .log_prob = {&log_prob, 1, 1, 1},
+                                                  .scratch = {}},
+                                                 {}));
     if (!done.ok()) {  // a logit is not finite
       tally.AddNonFinite(1);
       continue;

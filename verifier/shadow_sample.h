@@ -40,8 +40,9 @@ struct ShadowSample {
   // Of those of `rows` that are a tree's.
   struct Sampling {
     int64_t vocabulary = 0;
-    std::vector<float> logits;  // [tree rows, vocabulary]
-    std::vector<float> eager;   // the same of a step that is not recorded; empty: none ran
+    std::vector<float> logits;   // [tree rows, vocabulary]
+    std::vector<float> choices;  // what they chose from, in a controlled step; empty: the logits
+    std::vector<float> eager;    // the same of a step that is not recorded; empty: none ran
     std::vector<kernels::SamplingParams> params;
     std::vector<int32_t> position;  // of the token being chosen
     std::vector<TokenId> chosen;

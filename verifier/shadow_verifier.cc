@@ -102,7 +102,7 @@ absl::StatusOr<ForwardResult> ShadowVerifier::Forward(Model& model, const StepBa
   }
   RETURN_IF_ERROR(CopyCache());
   if (Wants(ShadowKernel::kRecordedStep)) {
-    RETURN_IF_ERROR(CopyLogits(*forward, eager_));
+    RETURN_IF_ERROR(CopyLogits(forward->logits, eager_));
   }
   RETURN_IF_ERROR(device_.Synchronize());
   return forward;
@@ -202,34 +202,35 @@ absl::Status ShadowVerifier::CopyCache() {
 }
 
 // Of the chosen rows that are a tree's. Trees come first in a step, so a row and its logits have one index.
-absl::Status ShadowVerifier::CopyLogits(const ForwardResult& forward, std::vector<float>& out) {
-  const auto vocabulary = static_cast<size_t>(forward.logits.columns);
+absl::Status ShadowVerifier::CopyLogits(View2<const float> logits, std::vector<float>& out) {
+  const auto vocabulary = static_cast<size_t>(logits.columns);
   const auto is_tree = [](const ShadowRow& row) { return row.tree >= 0; };
   out.resize(static_cast<size_t>(std::count_if(sample_->rows.begin(), sample_->rows.end(), is_tree)) *
              vocabulary);
   float* to = out.data();
   for (const ShadowRow& row : sample_->rows) {
     if (is_tree(row)) {
-      RETURN_IF_ERROR(device_.Copy(to, forward.logits.row(row.row), vocabulary * sizeof(float)));
+      RETURN_IF_ERROR(device_.Copy(to, logits.row(row.row), vocabulary * sizeof(float)));
       to += vocabulary;
     }
   }
   return absl::OkStatus();
 }
 
-absl::Status ShadowVerifier::AfterStep(const ForwardResult& forward, const TokenId* chosen,
-                                       const float* log_prob, const StepRunner& runner) {
+absl::Status ShadowVerifier::AfterStep(const ForwardResult& forward, View2<const float> choices,
+                                       const TokenId* chosen, const float* log_prob,
+                                       const StepRunner& runner) {
   const auto tree_rows = static_cast<size_t>(FirstRowOf(trees_, static_cast<int>(trees_.size())));
-  std::vector<TokenId> choices(tree_rows);
+  std::vector<TokenId> chosen_tokens(tree_rows);
   std::vector<float> log_probs(tree_rows);
   if (tree_rows > 0) {
-    RETURN_IF_ERROR(device_.Copy(choices.data(), chosen, tree_rows * sizeof(TokenId)));
+    RETURN_IF_ERROR(device_.Copy(chosen_tokens.data(), chosen, tree_rows * sizeof(TokenId)));
     RETURN_IF_ERROR(device_.Copy(log_probs.data(), log_prob, tree_rows * sizeof(float)));
     RETURN_IF_ERROR(device_.Synchronize());
-    RETURN_IF_ERROR(CopySampling(forward, choices, log_probs));
+    RETURN_IF_ERROR(CopySampling(forward, choices, chosen_tokens, log_probs));
   }
   if (focus_ >= 0 && runner.outcome(focus_).status.ok()) {
-    const auto begin = choices.begin() + FirstRowOf(trees_, focus_);
+    const auto begin = chosen_tokens.begin() + FirstRowOf(trees_, focus_);
     const auto nodes = static_cast<ptrdiff_t>(trees_[focus_].token.size());
     RETURN_IF_ERROR(CopyTree({begin, begin + nodes}, runner.outcome(focus_)));
   }
@@ -238,8 +239,8 @@ absl::Status ShadowVerifier::AfterStep(const ForwardResult& forward, const Token
   return absl::OkStatus();
 }
 
-absl::Status ShadowVerifier::CopySampling(const ForwardResult& forward, std::span<const TokenId> chosen,
-                                          std::span<const float> log_prob) {
+absl::Status ShadowVerifier::CopySampling(const ForwardResult& forward, View2<const float> choices,
+                                          std::span<const TokenId> chosen, std::span<const float> log_prob) {
   if (!Wants(ShadowKernel::kSampleTarget) && !Wants(ShadowKernel::kRecordedStep)) {
     return absl::OkStatus();
   }
@@ -254,7 +255,10 @@ absl::Status ShadowVerifier::CopySampling(const ForwardResult& forward, std::spa
       to.log_prob.push_back(log_prob[row.row]);
     }
   }
-  return CopyLogits(forward, to.logits);
+  if (choices.data != forward.logits.data) {
+    RETURN_IF_ERROR(CopyLogits(choices, to.choices));
+  }
+  return CopyLogits(forward.logits, to.logits);
 }
 
 absl::Status ShadowVerifier::CopyTree(std::vector<TokenId> chosen, const TreeOutcome& outcome) {

@@ -34,10 +34,11 @@ class ShadowVerifier final : public ForwardObserver {
   // AfterStep.
   bool Begin(std::span<const StepTree> trees, std::span<const StepChunk> chunks);
   absl::StatusOr<ForwardResult> Forward(Model& model, const StepBatchView& batch);
-  // `forward` is the live step's, `chosen` and `log_prob` are of every row with logits, in the memory of
-  // device or host; outcomes are those of `runner`.
-  absl::Status AfterStep(const ForwardResult& forward, const TokenId* chosen, const float* log_prob,
-                         const StepRunner& runner);
+  // `forward` is the live step's, `choices` the logits that its rows chose from, which are the raw ones but
+  // in a controlled step; `chosen` and `log_prob` are of every row with logits. All in the memory of device
+  // or host; outcomes are those of `runner`.
+  absl::Status AfterStep(const ForwardResult& forward, View2<const float> choices, const TokenId* chosen,
+                         const float* log_prob, const StepRunner& runner);
 
   absl::Status Attended(int layer, const kernels::TreeAttentionMlaArgs& args) override;
   absl::Status Routed(int layer, const kernels::MoeRouteArgs& args) override;
@@ -46,9 +47,9 @@ class ShadowVerifier final : public ForwardObserver {
   bool Wants(ShadowKernel kernel) const;
   absl::Status CopyCache();
   absl::Status CopySlots(int layer, std::span<const int32_t> slots, std::byte* out);
-  absl::Status CopyLogits(const ForwardResult& forward, std::vector<float>& out);
-  absl::Status CopySampling(const ForwardResult& forward, std::span<const TokenId> chosen,
-                            std::span<const float> log_prob);
+  absl::Status CopyLogits(View2<const float> logits, std::vector<float>& out);
+  absl::Status CopySampling(const ForwardResult& forward, View2<const float> choices,
+                            std::span<const TokenId> chosen, std::span<const float> log_prob);
   absl::Status CopyTree(std::vector<TokenId> chosen, const TreeOutcome& outcome);
 
   const ShadowOptions options_;

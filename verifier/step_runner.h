@@ -53,7 +53,7 @@ struct TreeOutcome {
 // What became of a scored chunk. As long valid.
 struct ChunkOutcome {
   absl::Status status;               // of this chunk alone: the model's logits were not finite
-  std::span<const float> log_probs;  // [tokens] of StepChunk::next, raw logits; 0 where nobody asks
+  std::span<const float> log_probs;  // [tokens] of StepChunk::next, raw logits; anything where it is -1
 };
 
 class ShadowVerifier;

@@ -254,7 +254,8 @@ void VerifierImpl::RunStep() {
                            .root_position = sequence.root_position(),
                            .token = sequence.round.tree.token,
                            .parent = sequence.round.tree.parent,
-                           .sampling = sequence.args.sampling});
+                           .sampling = sequence.args.sampling,
+                           .controls = sequence.controls == nullptr ? nullptr : &sequence.controls->step()});
   }
   for (const ChunkInStep& chunk : chunks_) {
     const Sequence& sequence = *chunk.sequence;
@@ -312,6 +313,9 @@ void VerifierImpl::ApplyTree(int index) {
   const int32_t in_cache = sequence.root_position() + path;
   sequence.tokens.insert(sequence.tokens.end(), committed.tokens.begin(), committed.tokens.end());
   sequence.computed = std::min(in_cache, static_cast<int32_t>(sequence.tokens.size()));
+  if (sequence.controls != nullptr) {
+    sequence.controls->Commit(committed.tokens);
+  }
 
   if (sequence.constraint != nullptr && !sequence.constraint->status().ok()) {
     sequence.End(sequence.constraint->status());

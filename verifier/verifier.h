@@ -24,6 +24,11 @@ struct SequenceKey {
 // kConstraint: nothing may follow, and no stop id could say so.
 enum class FinishReason { kNone, kStopId, kMaxTokens, kContextLimit, kConstraint };
 
+// Most of one sequence; more is refused.
+inline constexpr int kMaxStopIds = 128;
+inline constexpr int kMaxLogitBiases = 1024;
+inline constexpr int kMaxTopLogProbs = 20;
+
 // A value added to one token's logit.
 struct LogitBias {
   TokenId token{};

@@ -35,6 +35,7 @@ absl::Status VerifierImpl::CheckOpen(const OpenArgs& args) const {
   RETURN_IF_ERROR(CheckTokens("prompt", args.prompt, vocabulary));
   RETURN_IF_ERROR(CheckTokens("output_so_far", args.output_so_far, vocabulary));
   RETURN_IF_ERROR(kernels::ValidateSamplingParams(args.sampling));
+  RETURN_IF_ERROR(CheckControls(args, vocabulary));
   const auto output = static_cast<int64_t>(args.output_so_far.size());
   if (args.max_tokens <= output) {
     return FieldError("max_tokens", args.max_tokens,
@@ -77,6 +78,10 @@ absl::StatusOr<SequenceHandle> VerifierImpl::Open(OpenArgs args, SequenceSink* s
   sequence->output_limit = static_cast<int64_t>(args.prompt.size()) + args.max_tokens;
   if (args.controls.prompt_log_probs) {
     sequence->log_probs = PromptLogProbs(static_cast<int32_t>(args.prompt.size()));
+  }
+  sequence->controls = ControlState::Create(args, {}, model_->config().vocab_size, most_tokens);
+  if (sequence->controls != nullptr && device_.kind() == DeviceKind::kCuda) {
+    return absl::UnimplementedError("controls of sampling have not run on a GPU yet");
   }
   sequence->tokens = std::move(args.prompt);
   // A step appends without allocating.

@@ -8,34 +8,20 @@
 #include "common/rpc/protocol.h"
 #include "common/rpc/status_bridge.h"
 #include "common/rpc/tree_codec.h"
+#include "verifier/field_checks.h"
+#include "verifier/sampling_codec.h"
 
 namespace arborist::verifier {
 namespace {
 
 constexpr size_t kMaxRequestIdBytes = 128;
 constexpr uint32_t kMaxSamples = 1024;
-constexpr int kMaxStopIds = 128;
 constexpr int kMaxMergedTokens = 64;
-
-absl::Status Range(const std::string& field, double value, bool ok, const std::string& expected) {
-  return ok ? absl::OkStatus() : FieldError(field, absl::StrCat(value), expected);
-}
 
 absl::Status Mismatch(const char* reason, const std::string& field, const std::string& value,
                       const std::string& expected) {
   return ErrorWithReason(absl::StatusCode::kFailedPrecondition, reason,
                          absl::StrCat(field, "=", value, ", expected ", expected));
-}
-
-absl::Status CheckIds(const std::string& field, const google::protobuf::RepeatedField<int32_t>& ids,
-                      int32_t vocabulary) {
-  for (int i = 0; i < ids.size(); ++i) {
-    if (ids[i] < 0 || ids[i] >= vocabulary) {
-      return FieldError(absl::StrCat(field, "[", i, "]"), absl::StrCat(ids[i]),
-                        absl::StrCat("an id in [0, ", vocabulary, ")"));
-    }
-  }
-  return absl::OkStatus();
 }
 
 absl::Status CheckProjection(const char* field, const std::string& hash, const VerifierInfo& info) {
@@ -59,55 +45,6 @@ absl::Status CheckPeer(const v1::Open& open, const VerifierInfo& info) {
   }
   RETURN_IF_ERROR(CheckProjection("projection_hash", open.projection_hash(), info));
   return CheckProjection("drafter_projection_hash", open.drafter_projection_hash(), info);
-}
-
-// Fields whose behaviour this version lacks are refused by name, never ignored.
-absl::Status CheckUnsupported(const v1::Sampling& sampling) {
-  const std::string prefix = "sequence.sampling.";
-  if (sampling.repetition_penalty() != 0 && sampling.repetition_penalty() != 1) {
-    return UnsupportedField(prefix + "repetition_penalty");
-  }
-  if (sampling.presence_penalty() != 0) {
-    return UnsupportedField(prefix + "presence_penalty");
-  }
-  if (sampling.frequency_penalty() != 0) {
-    return UnsupportedField(prefix + "frequency_penalty");
-  }
-  if (sampling.logit_bias_size() > 0) {
-    return UnsupportedField(prefix + "logit_bias");
-  }
-  if (sampling.allowed_token_ids_size() > 0) {
-    return UnsupportedField(prefix + "allowed_token_ids");
-  }
-  if (sampling.min_tokens() != 0) {
-    return UnsupportedField(prefix + "min_tokens");
-  }
-  if (sampling.top_log_probs() != 0) {
-    return UnsupportedField(prefix + "top_log_probs");
-  }
-  if (sampling.prompt_log_probs()) {
-    return UnsupportedField(prefix + "prompt_log_probs");
-  }
-  return absl::OkStatus();
-}
-
-absl::Status CheckSampling(const v1::Sampling& sampling, const VerifierInfo& info) {
-  RETURN_IF_ERROR(CheckUnsupported(sampling));
-  const std::string prefix = "sequence.sampling.";
-  const float t = sampling.temperature();
-  RETURN_IF_ERROR(Range(prefix + "temperature", t, t >= 0 && t <= 100, "a finite value in [0, 100]"));
-  RETURN_IF_ERROR(Range(prefix + "top_k", sampling.top_k(),
-                        sampling.top_k() >= 0 && sampling.top_k() <= info.vocabulary_size,
-                        absl::StrCat("a value in [0, ", info.vocabulary_size, "]")));
-  const float p = sampling.top_p();
-  RETURN_IF_ERROR(Range(prefix + "top_p", p, p >= 0 && p <= 1, "a value in (0, 1], or 0 for 1"));
-  const float m = sampling.min_p();
-  RETURN_IF_ERROR(Range(prefix + "min_p", m, m >= 0 && m <= 1, "a value in [0, 1]"));
-  RETURN_IF_ERROR(
-      Range(prefix + "max_tokens", sampling.max_tokens(), sampling.max_tokens() >= 1, "a value >= 1"));
-  RETURN_IF_ERROR(Range(prefix + "stop_ids count", sampling.stop_ids_size(),
-                        sampling.stop_ids_size() <= kMaxStopIds, absl::StrCat("at most ", kMaxStopIds)));
-  return CheckIds(prefix + "stop_ids", sampling.stop_ids(), info.vocabulary_size);
 }
 
 absl::Status CheckKey(const v1::Sequence& sequence) {
@@ -173,6 +110,19 @@ v1::ProgressState EncodeState(ProgressState state) {
   return v1::PROGRESS_STATE_UNSPECIFIED;
 }
 
+// One list a token.
+void FillTopLogProbs(const Committed& committed, v1::Committed& message) {
+  const size_t k = committed.top_log_probs.size() / committed.tokens.size();
+  for (size_t i = 0; i < committed.tokens.size() && k > 0; ++i) {
+    v1::TopLogProbs& list = *message.add_top_log_probs();
+    for (size_t j = 0; j < k; ++j) {
+      v1::TokenLogProb& entry = *list.add_tokens();
+      entry.set_token_id(Raw(committed.top_log_probs[i * k + j].token));
+      entry.set_log_prob(committed.top_log_probs[i * k + j].log_prob);
+    }
+  }
+}
+
 void FillFeatures(int32_t first_position, int32_t rows, const std::vector<uint16_t>& features,
                   v1::Features& message) {
   static_assert(std::endian::native == std::endian::little, "the wire is little endian");
@@ -194,7 +144,7 @@ absl::StatusOr<OpenArgs> DecodeOpen(const v1::Open& open, const VerifierInfo& in
     return FieldError("sequence.sampling", "unset", "resolved sampling");
   }
   const v1::Sampling& sampling = sequence.sampling();
-  RETURN_IF_ERROR(CheckSampling(sampling, info));
+  RETURN_IF_ERROR(CheckSampling(sampling, info.vocabulary_size));
   RETURN_IF_ERROR(CheckLengths(sequence, info));
   RETURN_IF_ERROR(Range("sequence.mode", sequence.mode(), v1::SpeculationMode_IsValid(sequence.mode()),
                         "a SpeculationMode"));
@@ -217,6 +167,7 @@ absl::StatusOr<OpenArgs> DecodeOpen(const v1::Open& open, const VerifierInfo& in
                    .min_p = sampling.min_p(),
                    .seed = sampling.seed(),
                    .sample_index = sequence.sample_index()};
+  args.controls = DecodeControls(sampling);
   args.stop_ids = DecodeTokens(sampling.stop_ids());
   args.max_tokens = sampling.max_tokens();
   args.priority = sequence.priority();
@@ -242,6 +193,7 @@ v1::VerifyResponse EncodeCommitted(const Committed& committed) {
   message.set_first_position(committed.first_position);
   EncodeTokens(committed.tokens, *message.mutable_token_ids());
   message.mutable_log_probs()->Add(committed.log_probs.begin(), committed.log_probs.end());
+  FillTopLogProbs(committed, message);
   message.set_verified_nodes(committed.verified_nodes);
   message.set_cut_nodes(committed.cut_nodes);
   message.set_finish_reason(EncodeFinishReason(committed.finish_reason));
@@ -300,6 +252,7 @@ bool MergeDecoded(v1::VerifyResponse& tail, v1::VerifyResponse& next) {
   a.set_last(b.last());
   a.mutable_token_ids()->MergeFrom(b.token_ids());
   a.mutable_log_probs()->MergeFrom(b.log_probs());
+  a.mutable_top_log_probs()->MergeFrom(b.top_log_probs());
   a.set_finish_reason(b.finish_reason());
   a.set_next_budget(b.next_budget());
   a.set_queue_seconds(a.queue_seconds() + b.queue_seconds());

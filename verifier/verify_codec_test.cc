@@ -118,23 +118,115 @@ INSTANTIATE_TEST_SUITE_P(
         BadOpen{"feature_window=17", kBad, "BAD_REQUEST", [](auto& o) { o.set_feature_window(17); }},
         BadOpen{"priority=101", kBad, "BAD_REQUEST", [](auto& o) { Seq(o).set_priority(101); }}));
 
+v1::LogitBias& Bias(v1::Open& open, int32_t id, float bias) {
+  v1::LogitBias& added = *Sam(open).add_logit_bias();
+  added.set_token_id(id);
+  added.set_bias(bias);
+  return added;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Controls, BadOpenTest,
+    ::testing::Values(
+        BadOpen{"repetition_penalty=-1, expected a value in (0, 10], or 0 for 1", kBad, "BAD_REQUEST",
+                [](auto& o) { Sam(o).set_repetition_penalty(-1); }},
+        BadOpen{"repetition_penalty=10.5", kBad, "BAD_REQUEST",
+                [](auto& o) { Sam(o).set_repetition_penalty(10.5f); }},
+        BadOpen{"repetition_penalty=nan", kBad, "BAD_REQUEST",
+                [](auto& o) { Sam(o).set_repetition_penalty(std::nanf("")); }},
+        BadOpen{"presence_penalty=2.5, expected a value in [-2, 2]", kBad, "BAD_REQUEST",
+                [](auto& o) { Sam(o).set_presence_penalty(2.5f); }},
+        BadOpen{"presence_penalty=nan", kBad, "BAD_REQUEST",
+                [](auto& o) { Sam(o).set_presence_penalty(std::nanf("")); }},
+        BadOpen{"frequency_penalty=-2.5, expected a value in [-2, 2]", kBad, "BAD_REQUEST",
+                [](auto& o) { Sam(o).set_frequency_penalty(-2.5f); }},
+        BadOpen{"frequency_penalty=inf", kBad, "BAD_REQUEST",
+                [](auto& o) { Sam(o).set_frequency_penalty(std::numeric_limits<float>::infinity()); }},
+        BadOpen{"logit_bias count=1025, expected at most 1024", kBad, "BAD_REQUEST",
+                [](auto& o) {
+                  for (int i = 0; i < 1025; ++i) {
+                    Bias(o, i, 1);
+                  }
+                }},
+        BadOpen{"logit_bias[0].token_id=100, expected an id in [0, 100)", kBad, "BAD_REQUEST",
+                [](auto& o) { Bias(o, 100, 1); }},
+        BadOpen{"logit_bias[0].token_id=-1", kBad, "BAD_REQUEST", [](auto& o) { Bias(o, -1, 1); }},
+        BadOpen{"logit_bias[0].bias=100.5, expected a finite value in [-100, 100]", kBad, "BAD_REQUEST",
+                [](auto& o) { Bias(o, 3, 100.5f); }},
+        BadOpen{"logit_bias[0].bias=nan", kBad, "BAD_REQUEST", [](auto& o) { Bias(o, 3, std::nanf("")); }},
+        BadOpen{"logit_bias=7 more than once, expected distinct ids", kBad, "BAD_REQUEST",
+                [](auto& o) {
+                  Bias(o, 7, 1);
+                  Bias(o, 8, 1);
+                  Bias(o, 7, 2);
+                }},
+        BadOpen{"allowed_token_ids[1]=100, expected an id in [0, 100)", kBad, "BAD_REQUEST",
+                [](auto& o) {
+                  Sam(o).add_allowed_token_ids(1);
+                  Sam(o).add_allowed_token_ids(100);
+                }},
+        BadOpen{"allowed_token_ids=4 more than once", kBad, "BAD_REQUEST",
+                [](auto& o) {
+                  Sam(o).add_allowed_token_ids(4);
+                  Sam(o).add_allowed_token_ids(4);
+                }},
+        BadOpen{"min_tokens=-1, expected a value in [0, max_tokens 4]", kBad, "BAD_REQUEST",
+                [](auto& o) { Sam(o).set_min_tokens(-1); }},
+        BadOpen{"min_tokens=5, expected a value in [0, max_tokens 4]", kBad, "BAD_REQUEST",
+                [](auto& o) { Sam(o).set_min_tokens(5); }},
+        BadOpen{"min_tokens=1, expected 0 where allowed_token_ids holds nothing but stop_ids", kBad,
+                "BAD_REQUEST",
+                [](auto& o) {
+                  Sam(o).set_min_tokens(1);
+                  Sam(o).add_allowed_token_ids(4);
+                  Sam(o).add_stop_ids(4);
+                }},
+        BadOpen{"top_log_probs=21, expected a value in [0, 20]", kBad, "BAD_REQUEST",
+                [](auto& o) { Sam(o).set_top_log_probs(21); }},
+        BadOpen{"top_log_probs=-1", kBad, "BAD_REQUEST", [](auto& o) { Sam(o).set_top_log_probs(-1); }}));
+
 INSTANTIATE_TEST_SUITE_P(LaterFields, BadOpenTest,
-                         ::testing::Values(BadOpen{"repetition_penalty is not", kLater, "UNSUPPORTED_FIELD",
-                                                   [](auto& o) { Sam(o).set_repetition_penalty(1.1f); }},
-                                           BadOpen{"presence_penalty is not", kLater, "UNSUPPORTED_FIELD",
-                                                   [](auto& o) { Sam(o).set_presence_penalty(1); }},
-                                           BadOpen{"frequency_penalty is not", kLater, "UNSUPPORTED_FIELD",
-                                                   [](auto& o) { Sam(o).set_frequency_penalty(1); }},
-                                           BadOpen{"logit_bias is not", kLater, "UNSUPPORTED_FIELD",
-                                                   [](auto& o) { Sam(o).add_logit_bias(); }},
-                                           BadOpen{"allowed_token_ids is not", kLater, "UNSUPPORTED_FIELD",
-                                                   [](auto& o) { Sam(o).add_allowed_token_ids(1); }},
-                                           BadOpen{"min_tokens is not", kLater, "UNSUPPORTED_FIELD",
-                                                   [](auto& o) { Sam(o).set_min_tokens(1); }},
-                                           BadOpen{"top_log_probs is not", kLater, "UNSUPPORTED_FIELD",
-                                                   [](auto& o) { Sam(o).set_top_log_probs(1); }},
-                                           BadOpen{"prompt_log_probs is not", kLater, "UNSUPPORTED_FIELD",
+                         ::testing::Values(BadOpen{"prompt_log_probs is not", kLater, "UNSUPPORTED_FIELD",
                                                    [](auto& o) { Sam(o).set_prompt_log_probs(true); }}));
+
+TEST(DecodeOpenTest, ReadsControls) {
+  v1::Open open = GoodOpen();
+  Sam(open).set_repetition_penalty(1.25f);
+  Sam(open).set_presence_penalty(-0.5f);
+  Sam(open).set_frequency_penalty(2);
+  Bias(open, 9, -3);
+  Sam(open).add_allowed_token_ids(9);
+  Sam(open).add_allowed_token_ids(2);
+  Sam(open).set_min_tokens(4);
+  Sam(open).set_top_log_probs(20);
+  const auto args = DecodeOpen(open, kInfo);
+  ASSERT_TRUE(args.ok()) << args.status();
+  const SamplingControls& controls = args->controls;
+  EXPECT_EQ(controls.repetition_penalty, 1.25f);
+  EXPECT_EQ(controls.presence_penalty, -0.5f);
+  EXPECT_EQ(controls.frequency_penalty, 2);
+  ASSERT_EQ(controls.logit_bias.size(), 1u);
+  EXPECT_EQ(controls.logit_bias[0].token, TokenId{9});
+  EXPECT_EQ(controls.logit_bias[0].bias, -3);
+  EXPECT_THAT(controls.allowed_token_ids, ElementsAre(TokenId{9}, TokenId{2}));
+  EXPECT_EQ(controls.min_tokens, 4);
+  EXPECT_EQ(controls.top_log_probs, 20);
+  Sam(open).clear_repetition_penalty();
+  EXPECT_EQ(DecodeOpen(open, kInfo)->controls.repetition_penalty, 1) << "0 means 1";
+}
+
+TEST(EncodeCommittedTest, TellsOneTopListAToken) {
+  Committed committed;
+  committed.tokens = {TokenId{5}, TokenId{6}};
+  committed.log_probs = {-1, -2};
+  committed.top_log_probs = {{TokenId{5}, -1}, {TokenId{1}, -3}, {TokenId{2}, -0.5f}, {TokenId{6}, -2}};
+  const v1::Committed message = EncodeCommitted(committed).committed();
+  ASSERT_EQ(message.top_log_probs_size(), 2);
+  ASSERT_EQ(message.top_log_probs(1).tokens_size(), 2);
+  EXPECT_EQ(message.top_log_probs(0).tokens(1).token_id(), 1);
+  EXPECT_EQ(message.top_log_probs(0).tokens(1).log_prob(), -3);
+  EXPECT_EQ(message.top_log_probs(1).tokens(0).token_id(), 2);
+}
 
 TEST(DecodeOpenTest, ReadsSampleIndexAndPriority) {
   v1::Open open = GoodOpen();
@@ -155,6 +247,7 @@ Committed Decoded(int32_t position, bool last) {
   committed.first_position = position;
   committed.tokens = {TokenId{position * 10}};
   committed.log_probs = {-1};
+  committed.top_log_probs = {{TokenId{position}, -1}};
   committed.verify_seconds = 0.5;
   committed.feature_position = position - 1;
   committed.feature_rows = 1;
@@ -170,6 +263,8 @@ TEST(MergeDecodedTest, JoinsNeighboursOfOneDecode) {
   EXPECT_EQ(joined.first_position(), 7);
   EXPECT_THAT(joined.token_ids(), ElementsAre(70, 80));
   EXPECT_EQ(joined.log_probs_size(), 2);
+  ASSERT_EQ(joined.top_log_probs_size(), 2);
+  EXPECT_EQ(joined.top_log_probs(1).tokens(0).token_id(), 8);
   EXPECT_TRUE(joined.last());
   EXPECT_EQ(joined.verify_seconds(), 1.0);
   EXPECT_EQ(joined.features().first_position(), 6);

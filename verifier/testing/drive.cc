@@ -42,6 +42,8 @@ void Append(const Committed& committed, size_t prompt_tokens, Decoded& decoded) 
         "a round commits a token");
   decoded.tokens.insert(decoded.tokens.end(), committed.tokens.begin(), committed.tokens.end());
   decoded.log_probs.insert(decoded.log_probs.end(), committed.log_probs.begin(), committed.log_probs.end());
+  decoded.top_log_probs.insert(decoded.top_log_probs.end(), committed.top_log_probs.begin(),
+                               committed.top_log_probs.end());
   decoded.finish = committed.finish_reason;
   decoded.rounds += 1;
   decoded.verified_nodes += committed.verified_nodes;

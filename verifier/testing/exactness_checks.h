@@ -38,14 +38,16 @@ struct Subject {
   kernels::SamplingParams sampling;
   std::function<std::unique_ptr<Device>(ThreadPool& threads)> open_device = nullptr;  // null: the CPU
   DType kv_type = DType::kF32;
+  SamplingControls controls = {};
+  std::vector<TokenId> stop_ids = {};  // a text may end early then
 };
 
 // K/V of every layer and features are equal, byte by byte, from plain decoding, one prefill, chunks of 1, 7,
 // 64 and 512, tree rounds with compaction, resuming from prompt + output, and a takeover with another suffix.
 void CheckKvBytes(const Subject& subject);
 
-// Plain, chain, trees of many sizes, cut trees, eight sequences mixed, resumed: the same tokens and
-// log-probabilities. `tokens` of each.
+// Plain, chain, trees of many sizes, cut trees, eight sequences mixed, resumed: the same tokens,
+// log-probabilities and top lists. At most `tokens` of each.
 void CheckTextIsTheSame(const Subject& subject, int tokens);
 
 // Samples of one request, which share the whole pages of their prompt, say what each says alone.

@@ -1,0 +1,22 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "verifier/verifier.h"
+
+namespace arborist::verifier {
+
+// One way to control a sequence.
+struct ControlCase {
+  std::string name;  // of letters
+  SamplingControls controls;
+  std::vector<TokenId> stop_ids;
+};
+
+// Every control alone and all of them together, with parameters drawn from `seed`, strong enough to change a
+// random model's text.
+std::vector<ControlCase> ControlCases(int vocabulary, uint64_t seed);
+
+}  // namespace arborist::verifier
