@@ -55,13 +55,17 @@ KillPoint KillPointOf(Situation situation) {
   }
 }
 
-// Equal ids, and log-probabilities equal to the last bit.
+// Equal ids, and log-probabilities equal to the last bit: those of tokens, of top lists and, at every
+// attachment, of the prompt.
 std::string Compare(const GateResult& plain, const absl::StatusOr<GateResult>& result, int tokens) {
   if (!result.ok()) {
     return result.status().ToString();
   }
-  if (result->tokens.size() != static_cast<size_t>(tokens)) {
-    return absl::StrCat(result->tokens.size(), " tokens came out, expected ", tokens);
+  const bool stopped = plain.finish_reason == verifier::FinishReason::kStopId;
+  const size_t expected = stopped ? plain.tokens.size() : static_cast<size_t>(tokens);
+  if (plain.tokens.size() != expected || result->tokens.size() != expected) {
+    return absl::StrCat(result->tokens.size(), " tokens came out, expected ", expected,
+                        ", plain decoding has ", plain.tokens.size());
   }
   for (size_t i = 0; i < plain.tokens.size(); ++i) {
     if (result->tokens[i] != plain.tokens[i]) {
@@ -73,7 +77,19 @@ std::string Compare(const GateResult& plain, const absl::StatusOr<GateResult>& r
                           plain.log_probs[i]);
     }
   }
-  return "";
+  if (result->top_log_probs != plain.top_log_probs) {
+    return "top lists differ from plain decoding's";
+  }
+  const size_t prompt = plain.prompt_log_probs.size() / static_cast<size_t>(plain.attaches);
+  for (size_t i = 0; i < result->prompt_log_probs.size(); ++i) {
+    if (!(result->prompt_log_probs[i] == plain.prompt_log_probs[i % prompt])) {
+      return absl::StrCat("log-probability ", i % prompt, " of the prompt is ", result->prompt_log_probs[i],
+                          ", plain decoding has ", plain.prompt_log_probs[i % prompt]);
+    }
+  }
+  return result->prompt_log_probs.size() == prompt * static_cast<size_t>(result->attaches)
+             ? ""
+             : "an attachment has other log-probabilities of the prompt";
 }
 
 // Did the sequence really speculate?
@@ -96,7 +112,8 @@ std::string CheckSpeculated(const GateCell& cell, const GateResult& result) {
   if (result.verified_nodes == 0 && !may_be_empty) {
     return "no drafted node was verified";
   }
-  if (cell.situation == Situation::kCut && cell.budget > 1 && result.cut_nodes == 0) {
+  const bool is_long = result.rounds >= 8;
+  if (cell.situation == Situation::kCut && cell.budget > 1 && is_long && result.cut_nodes == 0) {
     return "no tree was cut";
   }
   return "";
@@ -111,9 +128,13 @@ std::string Name(const GateCell& cell) {
                       kSituationNames[static_cast<int>(cell.situation)]);
 }
 
-Gate::Gate(GateWorld& world, uint64_t seed, int tokens) : world_(world), seed_(seed), tokens_(tokens) {}
+Gate::Gate(GateWorld& world, uint64_t seed, int tokens)
+    : world_(world),
+      seed_(seed),
+      tokens_(tokens),
+      controls_(verifier::ControlCases(world.vocabulary(), seed)) {}
 
-GateRequest Gate::Request(GateSampling sampling, int index) const {
+GateRequest Gate::Request(GateSampling sampling, int control, int index) const {
   std::mt19937_64 random(seed_ * 977 + static_cast<uint64_t>(index));
   GateRequest request;
   // Lengths around the page and block boundaries; half of the prompt repeats a phrase, which n-grams can
@@ -139,16 +160,21 @@ GateRequest Gate::Request(GateSampling sampling, int index) const {
   request.sampling.seed = random();
   request.sampling.sample_index = static_cast<uint32_t>(index % 3);
   request.max_tokens = tokens_;
+  if (control >= 0) {
+    request.controls = controls_[control].controls;
+    request.controls.min_tokens = std::min(request.controls.min_tokens, tokens_);
+    request.stop_ids = controls_[control].stop_ids;
+  }
   return request;
 }
 
-const GateResult& Gate::Plain(GateSampling sampling, int index) {
-  const auto key = std::make_pair(static_cast<int>(sampling), index);
+const GateResult& Gate::Plain(GateSampling sampling, int control, int index) {
+  const auto key = std::make_tuple(static_cast<int>(sampling), control, index);
   const auto found = plain_.find(key);
   if (found != plain_.end()) {
     return found->second;
   }
-  GateRequest request = Request(sampling, index);
+  GateRequest request = Request(sampling, control, index);
   request.id = absl::StrCat("plain-", ++requests_);
   absl::StatusOr<GateResult> plain = RunPlain(world_.verifier(), request);
   // An empty answer equals nothing, so a failure here fails every cell that needs it.
@@ -158,21 +184,29 @@ const GateResult& Gate::Plain(GateSampling sampling, int index) {
 int Gate::TruncatedTexts(GateSampling sampling, int requests) {
   int changed = 0;
   for (int i = 0; i < requests; ++i) {
-    GateRequest request = Request(sampling, i);
+    GateRequest request = Request(sampling, -1, i);
     const kernels::SamplingParams none;
     request.id = absl::StrCat("whole-", ++requests_);
     request.sampling.top_k = none.top_k;
     request.sampling.top_p = none.top_p;
     request.sampling.min_p = none.min_p;
     const absl::StatusOr<GateResult> whole = RunPlain(world_.verifier(), request);
-    changed += whole.ok() && whole->tokens != Plain(sampling, i).tokens ? 1 : 0;
+    changed += whole.ok() && whole->tokens != Plain(sampling, -1, i).tokens ? 1 : 0;
+  }
+  return changed;
+}
+
+int Gate::ControlledTexts(GateSampling sampling, int control, int requests) {
+  int changed = 0;
+  for (int i = 0; i < requests; ++i) {
+    changed += Plain(sampling, control, i).tokens != Plain(sampling, -1, i).tokens ? 1 : 0;
   }
   return changed;
 }
 
 int Gate::DistinctTexts(GateSampling sampling, int seeds) {
   std::set<std::vector<TokenId>> texts;
-  GateRequest request = Request(sampling, 0);
+  GateRequest request = Request(sampling, -1, 0);
   for (int i = 0; i < seeds; ++i) {
     request.id = absl::StrCat("seed-", ++requests_);
     request.sampling.seed = seed_ + static_cast<uint64_t>(i);
@@ -197,8 +231,8 @@ std::unique_ptr<drafter::Proposer> Gate::OwnProposer(const GateCell& cell, int i
     case GateDrafter::kMalformed:
       return NewHostileProposer(Hostility::kMalformed, world_.vocabulary(), seed);
     case GateDrafter::kReplay: {
-      std::vector<TokenId> truth = Request(cell.sampling, index).prompt;
-      const GateResult& plain = Plain(cell.sampling, index);
+      std::vector<TokenId> truth = Request(cell.sampling, cell.control, index).prompt;
+      const GateResult& plain = Plain(cell.sampling, cell.control, index);
       truth.insert(truth.end(), plain.tokens.begin(), plain.tokens.end());
       return NewReplayProposer(std::move(truth), world_.vocabulary(), seed);
     }
@@ -222,9 +256,9 @@ CellReport Gate::Run(const GateCell& cell) {
   std::vector<std::unique_ptr<drafter::Proposer>> own;
   std::vector<GateRequest> requests;
   for (int i = 0; i < sequences; ++i) {
-    Plain(cell.sampling, first + i);
+    Plain(cell.sampling, cell.control, first + i);
     own.push_back(OwnProposer(cell, first + i));
-    requests.push_back(Request(cell.sampling, first + i));
+    requests.push_back(Request(cell.sampling, cell.control, first + i));
     requests.back().id = absl::StrCat("cell-", ++requests_);
   }
   std::vector<absl::StatusOr<GateResult>> results(sequences, absl::UnknownError("did not run"));
@@ -243,14 +277,15 @@ CellReport Gate::Run(const GateCell& cell) {
 
   CellReport report;
   for (int i = 0; i < sequences; ++i) {
-    std::string failure = Compare(Plain(cell.sampling, first + i), results[i], tokens_);
+    std::string failure = Compare(Plain(cell.sampling, cell.control, first + i), results[i], tokens_);
     if (failure.empty()) {
       failure = CheckSpeculated(cell, *results[i]);
       AddCounts(*results[i], report.sum);
       ++report.sequences;
     }
     if (!failure.empty() && report.failure.empty()) {
-      report.failure = absl::StrCat(Name(cell), ", sequence ", i, ", seed ", seed_, ": ", failure);
+      report.failure = absl::StrCat(cell.control < 0 ? "" : controls_[cell.control].name + " / ", Name(cell),
+                                    ", sequence ", i, ", seed ", seed_, ": ", failure);
     }
   }
   return report;

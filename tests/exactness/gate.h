@@ -4,11 +4,13 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "tests/exactness/gate_world.h"
 #include "tests/exactness/round_driver.h"
+#include "verifier/testing/control_cases.h"
 
 namespace arborist::tests {
 
@@ -47,9 +49,10 @@ struct GateCell {
   int budget;
   GateDrafter drafter;
   Situation situation;
+  int control = -1;  // index of Gate::controls(), -1: none
 };
 
-std::string Name(const GateCell& cell);
+std::string Name(const GateCell& cell);  // but for the control
 
 // What a cell did, summed over its sequences; a failure is a sentence, empty if all is well.
 struct CellReport {
@@ -69,6 +72,12 @@ class Gate {
 
   CellReport Run(const GateCell& cell);
 
+  // Every control alone and all together, drawn from the seed.
+  const std::vector<verifier::ControlCase>& controls() const { return controls_; }
+
+  // Of `requests` requests, how many have other plain text without the control.
+  int ControlledTexts(GateSampling sampling, int control, int requests);
+
   // Of `requests` requests, how many have other plain text without the sampling's top-k, top-p and min-p.
   int TruncatedTexts(GateSampling sampling, int requests);
 
@@ -77,14 +86,15 @@ class Gate {
   int DistinctTexts(GateSampling sampling, int seeds);
 
  private:
-  GateRequest Request(GateSampling sampling, int index) const;
-  const GateResult& Plain(GateSampling sampling, int index);
+  GateRequest Request(GateSampling sampling, int control, int index) const;
+  const GateResult& Plain(GateSampling sampling, int control, int index);
   std::unique_ptr<drafter::Proposer> OwnProposer(const GateCell& cell, int index);
 
   GateWorld& world_;
   uint64_t seed_;
   int tokens_;
-  std::map<std::pair<int, int>, GateResult> plain_;
+  std::vector<verifier::ControlCase> controls_;
+  std::map<std::tuple<int, int, int>, GateResult> plain_;
   int64_t requests_ = 0;
 };
 

@@ -80,6 +80,41 @@ class GateTest : public testing::Test {
   }
 
   // Otherwise cells of a sampling would not test it.
+  // Of the product of every control, alone and all together, with what can differ between its cells, every
+  // `stride`-th.
+  int RunControlledCells(int stride) {
+    Gate gate(*world_, Seed());
+    int number = 0;
+    int ran = 0;
+    for (int control = 0; control < static_cast<int>(gate.controls().size()); ++control) {
+      for (const Situation situation : kSituations) {
+        for (const GateDrafter drafter : {GateDrafter::kNgram, GateDrafter::kReplay}) {
+          for (const GateSampling sampling : {GateSampling::kGreedy, GateSampling::kTopP}) {
+            for (const int budget : kBudgets) {
+              if (number++ % stride == 0) {
+                EXPECT_EQ(gate.Run({sampling, budget, drafter, situation, control}).failure, "");
+                ++ran;
+              }
+            }
+          }
+        }
+      }
+    }
+    std::printf("gate: %d controlled cells equal plain decoding, seed %llu\n", ran,
+                static_cast<unsigned long long>(Seed()));
+    return ran;
+  }
+
+  // Otherwise no control was really tested.
+  void ExpectTextDependsOnControls() {
+    Gate gate(*world_, Seed());
+    for (int control = 0; control < static_cast<int>(gate.controls().size()); ++control) {
+      const std::string& name = gate.controls()[control].name;
+      const int changed = gate.ControlledTexts(GateSampling::kTopP, control, 4);
+      EXPECT_EQ(changed > 0, !name.starts_with("Top")) << name;
+    }
+  }
+
   void ExpectTextDependsOnSampling() {
     Gate gate(*world_, Seed());
     for (const GateSampling sampling : kSamplings) {
@@ -99,6 +134,17 @@ TEST_F(GateTest, ASampleOfCellsWritesWhatPlainDecodingWrites) { EXPECT_GT(RunCel
 
 TEST_F(GateTest, TextDependsOnSeedsAndOnEveryTruncation) { ExpectTextDependsOnSampling(); }
 
+// A stride that takes all budgets, drafters and situations in turn.
+TEST_F(GateTest, ASampleOfControlledCellsWritesWhatPlainDecodingWrites) {
+  EXPECT_GT(RunControlledCells(17), 150);
+}
+
+TEST_F(GateTest, TextDependsOnEveryControl) { ExpectTextDependsOnControls(); }
+
+TEST_F(GateTest, FullProductOfControlsWritesWhatPlainDecodingWrites) {
+  EXPECT_GT(RunControlledCells(1), 2000);
+}
+
 // Registered in the full tier alone, by its name.
 TEST_F(GateTest, FullProductWritesWhatPlainDecodingWrites) {
   EXPECT_EQ(RunCells(1), static_cast<int>(std::size(kSituations) * std::size(kDrafters) *
@@ -117,6 +163,10 @@ class GateCudaTest : public GateTest {
 };
 
 TEST_F(GateCudaTest, ASampleOfCellsWritesWhatPlainDecodingWrites) { EXPECT_GT(RunCells(11), 100); }
+
+TEST_F(GateCudaTest, ASampleOfControlledCellsWritesWhatPlainDecodingWrites) {
+  EXPECT_GT(RunControlledCells(37), 70);
+}
 
 TEST_F(GateCudaTest, TextDependsOnSeedsAndOnEveryTruncation) { ExpectTextDependsOnSampling(); }
 

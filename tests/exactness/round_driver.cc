@@ -63,8 +63,16 @@ class Stream : public verifier::SequenceSink {
     return std::exchange(features_, {});
   }
 
+  // All of them, once the stream is open.
+  std::vector<float> TakePromptLogProbs() {
+    std::lock_guard lock(mutex_);
+    return std::exchange(prompt_log_probs_, {});
+  }
+
   void OnProgress(verifier::ProgressState, int) override {}
-  void OnPromptLogProbs(int32_t, std::vector<float>) override {}
+  void OnPromptLogProbs(int32_t, std::vector<float> log_probs) override {
+    Change([&] { prompt_log_probs_.insert(prompt_log_probs_.end(), log_probs.begin(), log_probs.end()); });
+  }
   void OnReady(int) override {
     Change([&] { ready_ = true; });
   }
@@ -110,6 +118,7 @@ class Stream : public verifier::SequenceSink {
   bool closed_ = false;
   absl::Status status_;
   std::deque<Committed> committed_;
+  std::vector<float> prompt_log_probs_;
   std::vector<Features> features_;
 };
 
@@ -126,6 +135,7 @@ class Answer {
     args.prompt = request_.prompt;
     args.output_so_far = result.tokens;
     args.sampling = request_.sampling;
+    args.controls = request_.controls;
     args.stop_ids = request_.stop_ids;
     args.max_tokens = request_.max_tokens;
     args.tree_nodes = tree_nodes;
@@ -143,8 +153,15 @@ class Answer {
     }
     result.tokens.insert(result.tokens.end(), committed.tokens.begin(), committed.tokens.end());
     result.log_probs.insert(result.log_probs.end(), committed.log_probs.begin(), committed.log_probs.end());
+    result.top_log_probs.insert(result.top_log_probs.end(), committed.top_log_probs.begin(),
+                                committed.top_log_probs.end());
     result.finish_reason = committed.finish_reason;
     return absl::OkStatus();
+  }
+
+  // At each attachment.
+  void AppendPrompt(const std::vector<float>& log_probs) {
+    result.prompt_log_probs.insert(result.prompt_log_probs.end(), log_probs.begin(), log_probs.end());
   }
 
   bool finished() const { return result.finish_reason != FinishReason::kNone; }
@@ -222,6 +239,7 @@ class DrafterLife {
   absl::Status Live(int leave_at) {
     ASSIGN_OR_RETURN(context_, proposer_.NewContext());
     ASSIGN_OR_RETURN(stream_, Stream::Open(verifier_, answer_.NextOpen(&proposer_, plan_.nodes)));
+    answer_.AppendPrompt(stream_->TakePromptLogProbs());
     const std::vector<TokenId> all = answer_.All();
     RETURN_IF_ERROR(context_->AppendTokens(0, all));
     for (int64_t round = 1; !answer_.finished() && static_cast<int>(answer_.result.tokens.size()) < leave_at;
@@ -296,6 +314,7 @@ class DrafterLife {
 // The coordinator's fallback: a new epoch, plain decoding for a few tokens.
 absl::Status FallBack(Verifier& verifier, Answer& answer, int tokens) {
   ASSIGN_OR_RETURN(const std::unique_ptr<Stream> stream, Stream::Open(verifier, answer.NextOpen(nullptr, 0)));
+  answer.AppendPrompt(stream->TakePromptLogProbs());
   return DecodePlainly(*stream, verifier, answer, 1, tokens);
 }
 

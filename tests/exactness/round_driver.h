@@ -17,6 +17,7 @@ struct GateRequest {
   std::string id;
   std::vector<TokenId> prompt;
   kernels::SamplingParams sampling;
+  verifier::SamplingControls controls;
   std::vector<TokenId> stop_ids;
   int max_tokens = 64;
 };
@@ -37,6 +38,8 @@ struct SpeculationPlan {
 struct GateResult {
   std::vector<TokenId> tokens;
   std::vector<float> log_probs;
+  std::vector<verifier::TokenLogProb> top_log_probs;
+  std::vector<float> prompt_log_probs;  // of every attachment, one after the other
   verifier::FinishReason finish_reason = verifier::FinishReason::kNone;
   int rounds = 0;            // trees that were verified
   int verifying_rounds = 0;  // of them, with at least one drafted node verified
