@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "kernels/testing/count_allocations.h"
+#include "verifier/allowed_ids.h"
 #include "verifier/host_step_runner.h"
 #include "verifier/testing/drive.h"
 #include "verifier/testing/fake_model.h"
@@ -16,7 +17,7 @@ namespace {
 constexpr int kVocabulary = 64;
 constexpr int kHidden = 8;
 
-TEST(StepAllocationTest, AStepOfTreesAndChunksAllocatesNothing) {
+TEST(StepAllocationTest, AStepOfTreesAndChunksAllocatesNothingControlledOrNot) {
   ThreadPool pool(2);
   FakeModel model(
       {.vocabulary = kVocabulary, .hidden = kHidden, .taps = 1, .max_rows = 200, .max_logits_rows = 100});
@@ -52,18 +53,35 @@ TEST(StepAllocationTest, AStepOfTreesAndChunksAllocatesNothing) {
   parent[0] = -1;
   const std::vector<TokenId> root = {TokenId{3}};
   const std::vector<int32_t> no_parent = {-1};
-  const std::vector<StepTree> trees = {
-      {pages[0].table(), 0, wide, parent, {.temperature = 0}},
-      {pages[1].table(), 0, root, no_parent, {.temperature = 1, .top_k = 20, .top_p = 0.9f, .min_p = 0.01f}}};
-  const std::vector<StepChunk> chunks = {{pages[2].table(), 0, tokens}};
-  for (int step = 0; step < 3; ++step) {
-    const int64_t before = kernels::testing::AllocationCount();
-    const bool ok = runner.Run(trees, chunks).ok();
-    const int64_t made = kernels::testing::AllocationCount() - before;
-    ASSERT_TRUE(ok);
-    EXPECT_EQ(made, 0);
-    EXPECT_EQ(runner.outcome(0).path.size(), 2u);
-    EXPECT_TRUE(runner.outcome(0).compacted);
+  const std::vector<kernels::LogitEntry> history = {{.token = TokenId{3}, .output_count = 1, .occurred = 1}};
+  const std::vector<TokenId> stop_ids = {TokenId{5}, TokenId{9}};
+  AllowedIds allowed(RandomTokens(30, kVocabulary - 1, 2), kVocabulary);
+  const std::vector<NodeMasks*> masks = {&allowed};
+  const StepControls controls{.penalties = {.repetition = 1.5f, .presence = 1, .entries = {}},
+                              .history = history,
+                              .counts_nodes = true,
+                              .stop_ids = stop_ids,
+                              .stops_from = 2,
+                              .masks = masks,
+                              .top_log_probs = 5};
+  const kernels::SamplingParams sampled{.temperature = 1, .top_k = 20, .top_p = 0.9f, .min_p = 0.01f};
+  for (const StepControls* of_both : {static_cast<const StepControls*>(nullptr), &controls}) {
+    const std::vector<StepTree> trees = {{pages[0].table(), 0, wide, parent, {.temperature = 0}, of_both},
+                                         {pages[1].table(), 0, root, no_parent, sampled, of_both}};
+    const auto scored = static_cast<ptrdiff_t>(of_both == nullptr ? 0 : 20);
+    const std::vector<TokenId> next(tokens.begin() + 1, tokens.begin() + 1 + scored);
+    const std::vector<StepChunk> chunks = {
+        {pages[2].table(), 0, std::span(tokens).first(of_both == nullptr ? 90 : 20), next}};
+    for (int step = 0; step < 3; ++step) {
+      const int64_t before = kernels::testing::AllocationCount();
+      const bool ok = runner.Run(trees, chunks).ok();
+      const int64_t made = kernels::testing::AllocationCount() - before;
+      ASSERT_TRUE(ok);
+      EXPECT_EQ(made, 0);
+      EXPECT_EQ(runner.outcome(0).path.size(), 2u);
+      EXPECT_TRUE(runner.outcome(0).compacted);
+      EXPECT_EQ(runner.outcome(0).top_log_probs.size(), of_both == nullptr ? 0u : 10u);
+    }
   }
 }
 

@@ -14,8 +14,11 @@ absl::Status FieldError(const std::string& field, const std::string& value, cons
   return absl::InvalidArgumentError(absl::StrCat(field, "=", value, ", expected ", expected));
 }
 
-absl::Status CheckFinite(const std::string& field, float value) {
-  return std::isfinite(value) ? absl::OkStatus() : FieldError(field, absl::StrCat(value), "a finite value");
+// The name is put together only where it is told: steps allocate nothing.
+absl::Status CheckFinite(const std::string& owner, const char* field, float value) {
+  return std::isfinite(value)
+             ? absl::OkStatus()
+             : FieldError(absl::StrCat(owner, ".", field), absl::StrCat(value), "a finite value");
 }
 
 // `owner` names whose run it is.
@@ -34,7 +37,9 @@ absl::Status ValidateRun(const LogitControlsArgs& args, const std::string& owner
           absl::StrCat("an id in [", least, ", ", args.raw.columns, "), above the one before in its run"));
     }
     least = Raw(entry.token) + 1;
-    RETURN_IF_ERROR(CheckFinite(name("bias"), entry.bias));
+    if (!std::isfinite(entry.bias)) {
+      return FieldError(name("bias"), absl::StrCat(entry.bias), "a finite value");
+    }
     if (entry.output_count < 0) {
       return FieldError(name("output_count"), absl::StrCat(entry.output_count), ">= 0");
     }
@@ -49,8 +54,8 @@ absl::Status ValidateSequence(const LogitControlsArgs& args, int64_t i) {
     return FieldError(absl::StrCat(owner, ".repetition"), absl::StrCat(controls.repetition),
                       "a finite value > 0");
   }
-  RETURN_IF_ERROR(CheckFinite(absl::StrCat(owner, ".presence"), controls.presence));
-  RETURN_IF_ERROR(CheckFinite(absl::StrCat(owner, ".frequency"), controls.frequency));
+  RETURN_IF_ERROR(CheckFinite(owner, "presence", controls.presence));
+  RETURN_IF_ERROR(CheckFinite(owner, "frequency", controls.frequency));
   return ValidateRun(args, owner, controls.entries);
 }
 
