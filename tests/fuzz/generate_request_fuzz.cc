@@ -8,6 +8,7 @@
 #include "common/rpc/protocol.h"
 #include "coordinator/request_codec.h"
 #include "coordinator/sequence_codec.h"
+#include "drafter/speculate_codec.h"
 #include "tests/fuzz/byte_vocabulary.h"
 #include "tests/fuzz/message_mutator.h"
 #include "verifier/constraint_codec.h"
@@ -51,6 +52,16 @@ void CheckVerifierTakes(coordinator::PathStart start) {
   const absl::Status taken = verifier::DecodeOpen(open, info).status();
   Check(taken.ok() || taken.code() == absl::StatusCode::kUnimplemented,
         "the coordinator let in what the verifier refuses: " + std::string(taken.message()));
+  if (start.mode != coordinator::Mode::kOff) {
+    v1::SpeculateRequest speculate;
+    *speculate.mutable_sequence() = open.sequence();
+    const auto drafted = drafter::DecodeSpeculate(speculate, info.max_tree_nodes);
+    Check(drafted.ok(),
+          "the coordinator let in what the drafter refuses: " + std::string(drafted.status().message()));
+    Check(drafter::EncodeOpen(speculate.sequence(), 0, "").open().sequence().SerializeAsString() ==
+              open.sequence().SerializeAsString(),
+          "the drafter passes the sequence on as it is");
+  }
   const v1::Sampling& sampling = open.sequence().sampling();
   if (verifier::IsConstrained(sampling)) {
     const absl::Status form = verifier::DecodeConstraint(sampling).status();
