@@ -49,6 +49,8 @@ class SpeculateCall : public grpc::ClientReadReactor<v1::SpeculateResponse>, pub
   void Cancel() override { context_.TryCancel(); }
 
   void OnReadDone(bool ok) override {
+    v1::SpeculateRequest().Swap(
+        &request_);  // its prompt may be long, and it was sent before anything came back
     if (!ok) {
       return;
     }

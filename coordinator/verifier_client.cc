@@ -43,6 +43,7 @@ class DecodeCall : public grpc::ClientBidiReactor<v1::VerifyRequest, v1::VerifyR
   void OnWriteDone(bool ok) override {
     const std::lock_guard lock(mutex_);
     writing_ = false;
+    v1::VerifyRequest().Swap(&open_);  // its prompt may be long, and it is written
     if (ok) {
       WriteNext();
     }
