@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "arborist/v1/config.pb.h"
 #include "common/base/status_macros.h"
@@ -9,6 +10,7 @@
 #include "common/rpc/flags.h"
 #include "common/rpc/status_bridge.h"
 #include "common/rpc/textproto.h"
+#include "common/tokenizer/utf8.h"
 #include "coordinator/request_codec.h"
 
 namespace arborist::coordinator {
@@ -55,6 +57,9 @@ absl::StatusOr<Config> Check(const v1::CoordinatorConfig& in) {
   }
   out.tokenizer = in.tokenizer();
   out.model_name = in.model_name();
+  if (!IsPrintableUtf8(out.model_name)) {
+    return FieldError("model_name", absl::CHexEscape(out.model_name), "UTF-8 without control characters");
+  }
   ASSIGN_OR_RETURN(out.max_requests, ValueOr("max_requests", in.max_requests(), 256, 1, 65536));
   ASSIGN_OR_RETURN(const int64_t samples, ValueOr("max_samples", in.max_samples(), 128, 1, kMaxSamples));
   out.max_samples = std::min(static_cast<int>(samples), out.max_requests);  // each is one of those

@@ -83,7 +83,7 @@ absl::StatusOr<SpeculationRequest> DrafterServiceImpl::Check(const v1::Speculate
   }
   for (size_t i = 0; i < decoded.tokens.size(); ++i) {
     if (Raw(decoded.tokens[i]) >= verifier.vocabulary_size) {
-      return FieldError(absl::StrCat("sequence token ", i), absl::StrCat(Raw(decoded.tokens[i])),
+      return FieldError(TokenField(i, request.sequence()), absl::StrCat(Raw(decoded.tokens[i])),
                         absl::StrCat("an id in [0, ", verifier.vocabulary_size, ")"));
     }
   }

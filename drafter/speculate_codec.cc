@@ -51,6 +51,12 @@ void AddSeconds(const v1::RoundSeconds& more, v1::RoundSeconds& sum) {
 
 }  // namespace
 
+std::string TokenField(size_t i, const v1::Sequence& sequence) {
+  const size_t prompt = static_cast<size_t>(sequence.prompt_size());
+  return i < prompt ? absl::StrCat("sequence.prompt[", i, "]")
+                    : absl::StrCat("sequence.output_so_far[", i - prompt, "]");
+}
+
 absl::StatusOr<SpeculationRequest> DecodeSpeculate(const v1::SpeculateRequest& request, int max_tree_nodes) {
   if (!request.has_sequence()) {
     return FieldError("sequence", "unset", "a sequence");
@@ -92,8 +98,7 @@ absl::StatusOr<SpeculationRequest> DecodeSpeculate(const v1::SpeculateRequest& r
   }
   for (size_t i = 0; i < result.tokens.size(); ++i) {
     if (Raw(result.tokens[i]) < 0) {
-      return FieldError(absl::StrCat("sequence token ", i), absl::StrCat(Raw(result.tokens[i])),
-                        "an id >= 0");
+      return FieldError(TokenField(i, sequence), absl::StrCat(Raw(result.tokens[i])), "an id >= 0");
     }
   }
   result.tree_nodes = sequence.tree_nodes();

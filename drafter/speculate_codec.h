@@ -11,6 +11,9 @@ namespace arborist::drafter {
 // INVALID_ARGUMENT names field, value and expectation; another protocol version is FAILED_PRECONDITION.
 absl::StatusOr<SpeculationRequest> DecodeSpeculate(const v1::SpeculateRequest& request, int max_tree_nodes);
 
+// The name of the token at index i of prompt + output, for errors.
+std::string TokenField(size_t i, const v1::Sequence& sequence);
+
 // The verifier's Open for the same sequence.
 v1::VerifyRequest EncodeOpen(const v1::Sequence& sequence, int32_t feature_window,
                              const std::string& projection_hash);

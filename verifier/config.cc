@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <thread>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "arborist/v1/config.pb.h"
@@ -13,6 +14,7 @@
 #include "common/rpc/flags.h"
 #include "common/rpc/status_bridge.h"
 #include "common/rpc/textproto.h"
+#include "common/tokenizer/utf8.h"
 
 namespace arborist::verifier {
 namespace {
@@ -20,6 +22,8 @@ namespace {
 constexpr int kStepRows = 512;
 // 32 trees of 64 nodes: what does not fit a step waits for another, while a GPU reads the weights anew.
 constexpr int kStepRowsOnGpu = 2080;
+
+std::string NameOr(const std::string& name, int number) { return name.empty() ? absl::StrCat(number) : name; }
 
 absl::StatusOr<DType> ReadKvType(v1::KvType type, DeviceKind device) {
   const bool cuda = device == DeviceKind::kCuda;
@@ -34,7 +38,7 @@ absl::StatusOr<DType> ReadKvType(v1::KvType type, DeviceKind device) {
       }
       [[fallthrough]];
     default:
-      return FieldError("kv_type", absl::StrCat(static_cast<int>(type)),
+      return FieldError("kv_type", NameOr(v1::KvType_Name(type), type),
                         cuda ? "F32 or BF16" : "F32 on the CPU");
   }
 }
@@ -55,7 +59,7 @@ absl::StatusOr<kernels::Numerics> ReadNumerics(v1::Numerics numerics, DeviceKind
   if (numerics == v1::NUMERICS_FAST && cuda) {
     return kernels::Numerics::kFast;
   }
-  return FieldError("numerics", absl::StrCat(static_cast<int>(numerics)),
+  return FieldError("numerics", NameOr(v1::Numerics_Name(numerics), numerics),
                     cuda ? "EXACT or FAST" : "EXACT on the CPU");
 }
 
@@ -145,6 +149,10 @@ absl::StatusOr<Config> Check(const v1::VerifierConfig& in) {
   out.model_name = !in.model_name().empty()
                        ? in.model_name()
                        : (directory.has_filename() ? directory : directory.parent_path()).filename().string();
+  if (!IsPrintableUtf8(out.model_name)) {
+    return FieldError("model_name", absl::CHexEscape(out.model_name),
+                      "UTF-8 without control characters (flag --model-name)");
+  }
   const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   ASSIGN_OR_RETURN(out.threads, ValueOr("threads", in.threads(), cores, 1, 1024));
   RETURN_IF_ERROR(CheckRange("kv_pages", in.kv_pages(), 0, 16777216));

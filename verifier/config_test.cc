@@ -133,9 +133,9 @@ TEST_F(VerifierConfigTest, EveryBadValueIsRefusedByName) {
   EXPECT_THAT(Message(Read({"--model=/m", "--listen=nonsense"})), HasSubstr("rpc.listen=nonsense"));
   EXPECT_THAT(Message(Read({"--model=/m", "--listen=h:70000"})), HasSubstr("rpc.listen=h:70000"));
   EXPECT_THAT(Message(Read({"--model=/m", "--listen=unix:"})), HasSubstr("rpc.listen=unix:"));
-  EXPECT_THAT(with("kv_type: KV_TYPE_BF16"), HasSubstr("kv_type=2, expected F32 on the CPU"));
+  EXPECT_THAT(with("kv_type: KV_TYPE_BF16"), HasSubstr("kv_type=KV_TYPE_BF16, expected F32 on the CPU"));
   EXPECT_EQ(with("device: DEVICE_CUDA kv_type: KV_TYPE_BF16"), "no error");
-  EXPECT_THAT(with("numerics: NUMERICS_FAST"), HasSubstr("numerics=2, expected EXACT on the CPU"));
+  EXPECT_THAT(with("numerics: NUMERICS_FAST"), HasSubstr("numerics=NUMERICS_FAST, expected EXACT on the CPU"));
   EXPECT_THAT(with("device: DEVICE_CUDA numerics: 7"), HasSubstr("numerics=7, expected EXACT or FAST"));
   EXPECT_THAT(with("threads: -1"), HasSubstr("threads=-1, expected a value in [1, 1024]"));
   EXPECT_THAT(with("kv_pages: -1"), HasSubstr("kv_pages=-1"));
@@ -196,6 +196,10 @@ TEST_F(VerifierConfigTest, ShadowVerificationAndMetricsAreReadAndChecked) {
       HasSubstr("shadow.kernels=KV_COMPACT, expected it only with numerics EXACT"));
   EXPECT_THAT(Message(with("metrics { listen: 'unix:/tmp/m' }")),
               HasSubstr("metrics.listen=unix:/tmp/m, expected ip:port"));
+  EXPECT_THAT(Message(with("metrics { listen: '999.1.1.1:9101' }")),
+              HasSubstr("metrics.listen=999.1.1.1:9101, expected ip:port"));
+  EXPECT_TRUE(with("metrics { listen: '[::1]:9101' }").ok());
+  EXPECT_THAT(Message(with("model_name: 'a\\xff'")), HasSubstr("model_name=a\\xff, expected UTF-8"));
   EXPECT_THAT(Message(with("metrics { listen: 'nonsense' }")),
               HasSubstr("metrics.listen=nonsense, expected ip:port"));
   EXPECT_THAT(Message(with("", {"--shadow-fraction=half"})),

@@ -87,6 +87,18 @@ VerifierIdentity IdentityOf(const Config& config, std::string checkpoint, const 
   return identity;
 }
 
+absl::StatusOr<Projection> LoadProjectionOf(const Config& config, const ModelConfig& target) {
+  ASSIGN_OR_RETURN(Projection projection, LoadProjection(config.drafter));
+  for (const int32_t tap : projection.taps) {
+    if (tap >= target.layers) {
+      return absl::InvalidArgumentError(absl::StrCat(config.drafter, "/config.json: target_layer_ids has ",
+                                                     tap, ", expected layers of the target, in [0, ",
+                                                     target.layers, ")"));
+    }
+  }
+  return projection;
+}
+
 absl::StatusOr<Loaded> Load(const Config& config, Device& device, StartupPhases& startup,
                             ShadowOptions shadow, OnStep on_step, OnBudgetReport on_budget_report,
                             std::function<void(const absl::Status&)> on_device_failure) {
@@ -100,7 +112,7 @@ absl::StatusOr<Loaded> Load(const Config& config, Device& device, StartupPhases&
   const int context = config.context_length > 0 ? config.context_length : longest;
   std::optional<Projection> projection;
   if (!config.drafter.empty()) {
-    ASSIGN_OR_RETURN(projection, LoadProjection(config.drafter));
+    ASSIGN_OR_RETURN(projection, LoadProjectionOf(config, shape));
   }
   Loaded loaded;
   KvShape one_page = ShapeOfCache(config, shape, projection.has_value());

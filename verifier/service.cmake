@@ -17,7 +17,7 @@ arborist_test(step_monitor_test SOURCES step_monitor_test.cc testing/fake_verifi
   LINK arborist_verifier_monitor arborist_tree)
 arborist_test(budget_monitor_test SOURCES budget_monitor_test.cc LINK arborist_verifier_monitor arborist_metrics)
 
-arborist_library(arborist_verifier_config SOURCES config.cc LINK arborist_device_config arborist_rpc arborist_proto)
+arborist_library(arborist_verifier_config SOURCES config.cc LINK arborist_device_config arborist_rpc arborist_proto arborist_tokenizer)
 arborist_test(verifier_config_test SOURCES config_test.cc LINK arborist_verifier_config)
 if(TARGET arborist_kernels)
   add_executable(arborist-verifier main.cc run.cc)

@@ -4,7 +4,11 @@
 
 #include <cmath>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "common/base/model_file.h"
 #include "common/base/status_macros.h"
 
@@ -27,6 +31,18 @@ std::string Show(const Value* value) {
   return text.size() <= kLongestShownValue ? text : text.substr(0, kLongestShownValue) + "...";
 }
 
+// The parser adds the place as a line of the text and a line with an arrow under it.
+std::string OneLine(const std::string& message) {
+  const std::vector<std::string> lines = absl::StrSplit(message, '\n');
+  std::string text(absl::StripAsciiWhitespace(absl::StripPrefix(lines[0], ":")));
+  const absl::string_view near =
+      absl::StripAsciiWhitespace(lines.size() > 1 ? absl::string_view(lines[1]) : "");
+  if (!near.empty()) {
+    absl::StrAppend(&text, " Near: ", absl::CHexEscape(near.substr(0, kLongestShownValue)));
+  }
+  return text.substr(0, 2 * kLongestShownValue);
+}
+
 bool IsInteger(const Value& value) {
   return value.kind_case() == Value::kNumberValue && std::abs(value.number_value()) <= kLargestExactInteger &&
          value.number_value() == std::floor(value.number_value());
@@ -47,8 +63,8 @@ bool JsonObject::Has(const std::string& key) const {
 }
 
 absl::Status JsonObject::Unexpected(const std::string& key, const std::string& expectation) const {
-  return absl::InvalidArgumentError(
-      absl::StrCat(place_, ": ", key, "=", Show(Find(key)), ", expected ", expectation));
+  return absl::InvalidArgumentError(absl::StrCat(place_, ": ", absl::Utf8SafeCHexEscape(key), "=",
+                                                 Show(Find(key)), ", expected ", expectation));
 }
 
 absl::StatusOr<int64_t> JsonObject::Int(const std::string& key) const {
@@ -143,7 +159,7 @@ absl::StatusOr<JsonObject> ParseJson(const std::string& text, const std::string&
   const auto status = google::protobuf::util::JsonStringToMessage(text, &fields);
   if (!status.ok()) {
     return absl::InvalidArgumentError(
-        absl::StrCat(place, ": not a JSON object: ", status.ToString().substr(0, 200)));
+        absl::StrCat(place, ": not a JSON object: ", OneLine(std::string(status.message()))));
   }
   return JsonObject(std::move(fields), place);
 }

@@ -8,6 +8,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 JsonObject Parse(const std::string& text) {
   absl::StatusOr<JsonObject> object = ParseJson(text, "here.json");
@@ -56,6 +57,7 @@ TEST(Json, RefusesWhatIsNotOneObject) {
     const absl::StatusOr<JsonObject> json = ParseJson(text, "bad.json");
     EXPECT_FALSE(json.ok()) << text;
     EXPECT_THAT(std::string(json.status().message()), HasSubstr("bad.json")) << text;
+    EXPECT_THAT(std::string(json.status().message()), Not(HasSubstr("\n"))) << text;
   }
   std::string deep = "{\"a\":";
   for (int i = 0; i < 10000; ++i) {

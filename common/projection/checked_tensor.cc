@@ -8,6 +8,7 @@
 #include "common/base/check.h"
 #include "common/base/status_macros.h"
 #include "common/tensor/dtype.h"
+#include "common/weights/finite.h"
 
 namespace arborist {
 namespace {
@@ -60,6 +61,16 @@ float ElementOf(const TensorView& tensor, int64_t index) {
 absl::StatusOr<WeightView> FindMatrix(const Checkpoint& checkpoint, const std::string& name, int64_t rows,
                                       int64_t columns) {
   ASSIGN_OR_RETURN(const TensorView tensor, FindTensor(checkpoint, name, {rows, columns}));
+  return WeightView{.data = tensor.data, .dtype = tensor.dtype, .rows = rows, .columns = columns};
+}
+
+absl::StatusOr<WeightView> FindFiniteMatrix(const Checkpoint& checkpoint, const std::string& name,
+                                            int64_t rows, int64_t columns) {
+  ASSIGN_OR_RETURN(const TensorView tensor, FindTensor(checkpoint, name, {rows, columns}));
+  if (!AllFinite(tensor)) {
+    return absl::InvalidArgumentError(absl::StrCat(checkpoint.directory(), ": tensor ", name,
+                                                   ": holds an infinity or NaN, expected finite values"));
+  }
   return WeightView{.data = tensor.data, .dtype = tensor.dtype, .rows = rows, .columns = columns};
 }
 

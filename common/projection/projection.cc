@@ -111,7 +111,7 @@ absl::StatusOr<Projection> LoadProjection(const std::string& drafter_directory) 
   const std::string fc_name = absl::StrCat(prefix, "fc.weight");
   const std::string norm_name = absl::StrCat(prefix, "hidden_norm.weight");
   ASSIGN_OR_RETURN(const WeightView fc,
-                   FindMatrix(checkpoint, fc_name, hidden, static_cast<int64_t>(taps.size()) * hidden));
+                   FindFiniteMatrix(checkpoint, fc_name, hidden, static_cast<int64_t>(taps.size()) * hidden));
   ASSIGN_OR_RETURN(std::vector<float> norm, ReadVector(checkpoint, norm_name, hidden));
   ASSIGN_OR_RETURN(const TensorView fc_bytes, checkpoint.Find(fc_name));
   ASSIGN_OR_RETURN(const TensorView norm_bytes, checkpoint.Find(norm_name));

@@ -134,6 +134,11 @@ TEST(ProjectionTest, MissingTensorsTypesAndNonFiniteNormsAreNamed) {
   writer.SetF32("hidden_norm.weight", {4}, {1, 1, std::numeric_limits<float>::quiet_NaN(), 1});
   EXPECT_THAT(ErrorOf(writer),
               HasSubstr("tensor hidden_norm.weight: element 2=nan, expected a finite value"));
+  writer = Tensors(1);
+  std::vector<float> infinite(32, 1);
+  infinite.back() = -std::numeric_limits<float>::infinity();
+  writer.SetF32("fc.weight", {4, 8}, infinite);
+  EXPECT_THAT(ErrorOf(writer), HasSubstr("tensor fc.weight: holds an infinity or NaN"));
 }
 
 TEST(ProjectionTest, BadConfigValuesAreNamed) {

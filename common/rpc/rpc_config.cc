@@ -1,10 +1,24 @@
 #include "common/rpc/rpc_config.h"
 
+#include <arpa/inet.h>
+
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/rpc/status_bridge.h"
 
 namespace arborist {
+namespace {
+
+// The HTTP server takes 999.1.1.1 for some other address; "[::1]" has its brackets because of the port.
+bool IsIpAddress(const std::string& host) {
+  in6_addr address;
+  if (host.size() > 2 && host.front() == '[' && host.back() == ']') {
+    return inet_pton(AF_INET6, host.substr(1, host.size() - 2).c_str(), &address) == 1;
+  }
+  return inet_pton(AF_INET, host.c_str(), &address) == 1;
+}
+
+}  // namespace
 
 absl::Status CheckRange(const std::string& field, int64_t value, int64_t least, int64_t most) {
   if (value < least || value > most) {
@@ -49,8 +63,8 @@ absl::StatusOr<RpcSettings> ReadRpcConfig(const v1::RpcConfig& config) {
 
 absl::StatusOr<std::string> ReadMetricsConfig(const v1::MetricsConfig& config) {
   const std::string& listen = config.listen();
-  const bool on_a_path = listen.rfind("unix:", 0) == 0;
-  if (!listen.empty() && (on_a_path || !ValidateAddress("metrics.listen", listen).ok())) {
+  if (!listen.empty() &&
+      !(ValidateAddress("metrics.listen", listen).ok() && IsIpAddress(listen.substr(0, listen.rfind(':'))))) {
     return FieldError("metrics.listen", listen, "ip:port, as 127.0.0.1:9101");
   }
   return listen;

@@ -1,5 +1,6 @@
 #include "common/tokenizer/tokenizer.h"
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/model_file.h"
 #include "common/base/status_macros.h"
@@ -85,12 +86,14 @@ absl::StatusOr<Tokenizer> Tokenizer::Build(const TokenizerSpec& spec) {
       if (added.contains(text) && added[text] == id) {
         continue;  // added tokens may be listed in the vocabulary too
       }
-      return absl::InvalidArgumentError(
-          absl::StrCat("model.vocab: id ", id, " of \"", text, "\" stands twice, expected one token an id"));
+      return absl::InvalidArgumentError(absl::StrCat("model.vocab: id ", id, " of \"",
+                                                     absl::Utf8SafeCHexEscape(text),
+                                                     "\" stands twice, expected one token an id"));
     }
     if (!bytes.has_value()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("model.vocab: \"", text, "\", expected characters of the ", "byte-level alphabet"));
+      return absl::InvalidArgumentError(absl::StrCat("model.vocab: \"", absl::Utf8SafeCHexEscape(text),
+                                                     "\", expected characters of the ",
+                                                     "byte-level alphabet"));
     }
     slot = {*bytes, true, false};
     tables.ids.emplace(*bytes, id);
@@ -99,9 +102,9 @@ absl::StatusOr<Tokenizer> Tokenizer::Build(const TokenizerSpec& spec) {
     const std::optional<std::string> left_bytes = BytesOfAlphabetText(left);
     const std::optional<std::string> right_bytes = BytesOfAlphabetText(right);
     if (!left_bytes || !right_bytes) {
-      return absl::InvalidArgumentError(absl::StrCat("model.merges[", tables.merges.size(), "]: \"", left,
-                                                     "\" \"", right,
-                                                     "\", expected characters of the byte-level alphabet"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "model.merges[", tables.merges.size(), "]: \"", absl::Utf8SafeCHexEscape(left), "\" \"",
+          absl::Utf8SafeCHexEscape(right), "\", expected characters of the byte-level alphabet"));
     }
     tables.merges.emplace_back(*left_bytes, *right_bytes);
   }
@@ -142,8 +145,8 @@ absl::Status Tokenizer::SetBos(const TokenizerSpec& spec, const std::string& con
   }
   bos_ = FindAdded(text);
   if (!bos_.has_value()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(place, "/", where, "=", text, ", expected one of added_tokens in tokenizer.json"));
+    return absl::InvalidArgumentError(absl::StrCat(place, "/", where, "=", absl::Utf8SafeCHexEscape(text),
+                                                   ", expected one of added_tokens in tokenizer.json"));
   }
   return absl::OkStatus();
 }

@@ -118,8 +118,10 @@ absl::Status ReadMerges(const JsonObject& model, TokenizerSpec& spec) {
       right = value.list_value().values(1).string_value();
     }
     if (left.empty() || right.empty()) {
-      return absl::InvalidArgumentError(absl::StrCat(model.place(), ": merges[", spec.merges.size(),
-                                                     "] is not a pair, expected two token parts"));
+      const std::string key = absl::StrCat("merges[", spec.merges.size(), "]");
+      google::protobuf::Struct merge;
+      (*merge.mutable_fields())[key] = value;
+      return JsonObject(std::move(merge), model.place()).Unexpected(key, "two token parts");
     }
     spec.merges.emplace_back(std::move(left), std::move(right));
   }
@@ -136,9 +138,8 @@ absl::Status ReadVocab(const JsonObject& model, TokenizerSpec& spec) {
   for (const auto& [token, value] : vocab) {
     const double id = value.number_value();
     if (!value.has_number_value() || !(id >= 0) || id > kMaxTokenId || id != static_cast<int32_t>(id)) {
-      return absl::InvalidArgumentError(absl::StrCat(model.place(), ": vocab[\"", token,
-                                                     "\"] has no id, expected an ", "integer in [0, ",
-                                                     kMaxTokenId, "]"));
+      return JsonObject(found->second.struct_value(), absl::StrCat(model.place(), ": vocab"))
+          .Unexpected(token, absl::StrCat("an integer in [0, ", kMaxTokenId, "]"));
     }
     spec.vocab.emplace_back(token, static_cast<int32_t>(id));
   }

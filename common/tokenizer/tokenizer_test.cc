@@ -161,11 +161,12 @@ TEST(TokenizerTest, BrokenTablesAreRefusedByName) {
   EXPECT_THAT(with(&Parts::vocab, R"("a":0)"), HasSubstr("model.vocab lacks the byte 0x00"));
   EXPECT_THAT(with(&Parts::vocab, ByteVocab(0) + R"(,"aa":0,"aaaa":257,"Ġb":258)"),
               HasSubstr("stands twice"));
-  EXPECT_THAT(with(&Parts::vocab, ByteVocab(0) + R"(,"aa":-4)"), HasSubstr("vocab[\"aa\"] has no id"));
-  EXPECT_THAT(with(&Parts::vocab, ByteVocab(0) + R"(,"aa":1e300)"), HasSubstr("vocab[\"aa\"] has no id"));
+  EXPECT_THAT(with(&Parts::vocab, ByteVocab(0) + R"(,"aa":-4)"),
+              HasSubstr("vocab: aa=-4, expected an integer in [0, 16777215]"));
+  EXPECT_THAT(with(&Parts::vocab, ByteVocab(0) + R"(,"aa":1e300)"), HasSubstr("vocab: aa=1e+300, expected"));
   EXPECT_THAT(with(&Parts::vocab, ByteVocab(0) + R"(,"漢":256)"), HasSubstr("byte-level alphabet"));
   EXPECT_THAT(with(&Parts::merges, R"(["a q"])"), HasSubstr("model.merges[0] needs the token \"aq\""));
-  EXPECT_THAT(with(&Parts::merges, R"(["aq"])"), HasSubstr("merges[0] is not a pair"));
+  EXPECT_THAT(with(&Parts::merges, R"(["aq"])"), HasSubstr("merges[0]=\"aq\", expected two token parts"));
   EXPECT_THAT(with(&Parts::added, R"([{"id":300,"content":"x"},{"id":300,"content":"y"}])"),
               HasSubstr("id 300"));
   EXPECT_THAT(with(&Parts::pre_tokenizer,

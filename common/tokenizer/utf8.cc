@@ -71,6 +71,12 @@ size_t ValidUtf8Prefix(std::string_view bytes) {
   return at;
 }
 
+bool IsPrintableUtf8(std::string_view bytes) {
+  const bool controls = std::any_of(bytes.begin(), bytes.end(),
+                                    [](char c) { return static_cast<uint8_t>(c) < 0x20 || c == 0x7F; });
+  return !controls && ValidUtf8Prefix(bytes) == bytes.size();
+}
+
 std::string_view IncompleteUtf8Tail(std::string_view bytes) {
   // Only the bytes from the last lead byte on can be an unfinished character.
   for (size_t length = 1; length <= std::min<size_t>(3, bytes.size()); ++length) {

@@ -25,6 +25,9 @@ Utf8Step NextUtf8(std::string_view bytes);
 // Offset of the first byte that is not part of a complete character, or size() if all is valid.
 size_t ValidUtf8Prefix(std::string_view bytes);
 
+// All of it valid, without C0 control characters and DEL.
+bool IsPrintableUtf8(std::string_view bytes);
+
 // At most 3 bytes at the end of `bytes` that begin a character which more bytes may complete.
 std::string_view IncompleteUtf8Tail(std::string_view bytes);
 

@@ -169,6 +169,28 @@ absl::Status RefuseCompanions(const Checkpoint& checkpoint, const ModelConfig& c
   return absl::OkStatus();
 }
 
+// After loading. Layers that the config does not have would be a model cut short, what a layer has beyond its
+// own a model of another kind: better refused than ignored. Layers that predict tokens further ahead come
+// behind the model's own, each with an eh_proj, and may be ignored.
+absl::Status RefuseUnused(const TensorReader& reader, const ModelConfig& config) {
+  const Checkpoint& checkpoint = reader.checkpoint();
+  const std::string layers = config.tensor_prefix + "model.layers.";
+  for (const std::string& name : checkpoint.Names()) {
+    if (!absl::StartsWith(name, layers) || reader.Used(name) || absl::EndsWith(name, "rotary_emb.inv_freq")) {
+      continue;
+    }
+    const int64_t layer = std::atoll(name.c_str() + layers.size());
+    const bool own = layer < config.layers;
+    if (own || !checkpoint.Has(absl::StrCat(layers, layer, ".eh_proj.weight"))) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          checkpoint.directory(), ": tensor ", name, ": unknown, expected only ",
+          own ? "tensors of the layer that config.json says"
+              : absl::StrCat("layers in [0, ", config.layers, "), as config.json's num_hidden_layers says")));
+    }
+  }
+  return absl::OkStatus();
+}
+
 size_t TotalBytes(const Checkpoint& checkpoint) {
   size_t total = 0;
   for (const std::string& name : checkpoint.Names()) {
@@ -198,6 +220,7 @@ absl::StatusOr<ModelWeights> LoadModelWeights(const std::string& directory, cons
     ASSIGN_OR_RETURN(LayerWeights layer, LoadLayer(config, plan, reader, index));
     weights.layers.push_back(std::move(layer));
   }
+  RETURN_IF_ERROR(RefuseUnused(reader, config));
   return weights;
 }
 

@@ -76,6 +76,16 @@ TEST_F(ModelWeightsTest, EveryTensorIsNeededAndNamedWhenMissing) {
   }
 }
 
+TEST_F(ModelWeightsTest, WhatTheConfigDoesNotSayIsRefused) {
+  const Tensors whole = tensors_;
+  const Stored one = whole.at("model.layers.0.input_layernorm.weight");
+  tensors_["model.layers.0.mlp.new.weight"] = one;
+  ExpectRefused("model.layers.0.mlp.new.weight", "unknown, expected only tensors of the layer");
+  tensors_ = whole;
+  tensors_["model.layers.3.input_layernorm.weight"] = one;
+  ExpectRefused("model.layers.3.input_layernorm.weight", "unknown, expected only layers in [0, 3)");
+}
+
 TEST_F(ModelWeightsTest, EveryWrongShapeAndTypeIsRefused) {
   const Tensors whole = tensors_;
   for (const auto& [name, tensor] : whole) {

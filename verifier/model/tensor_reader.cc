@@ -8,33 +8,12 @@
 #include "common/base/check.h"
 #include "common/base/math.h"
 #include "common/base/status_macros.h"
+#include "common/weights/finite.h"
 
 namespace arborist::verifier {
 namespace {
 
 constexpr size_t kAlignment = 64;
-
-// Infinity and NaN are the values whose exponent bits are all ones. No early exit: the loop vectorises.
-template <typename Bits>
-bool AllFinite(const TensorView& tensor, Bits exponent) {
-  const Bits* values = tensor.As<Bits>();
-  bool finite = true;
-  for (int64_t i = 0; i < tensor.elements(); ++i) {
-    finite &= (values[i] & exponent) != exponent;
-  }
-  return finite;
-}
-
-bool AllFinite(const TensorView& tensor) {
-  switch (tensor.dtype) {
-    case DType::kF32:
-      return AllFinite<uint32_t>(tensor, 0x7f800000u);
-    case DType::kBF16:
-      return AllFinite<uint16_t>(tensor, 0x7f80u);
-    default:
-      return AllFinite<uint16_t>(tensor, 0x7c00u);
-  }
-}
 
 // IEEE half precision, exact: subnormals are integers times 2^-24.
 float HalfToFloat(uint16_t half) {
@@ -66,9 +45,9 @@ std::byte* TensorReader::Allocate(size_t bytes) {
   return block;
 }
 
-absl::StatusOr<TensorView> TensorReader::Find(const std::string& name,
-                                              const std::vector<int64_t>& shape) const {
+absl::StatusOr<TensorView> TensorReader::Find(const std::string& name, const std::vector<int64_t>& shape) {
   ASSIGN_OR_RETURN(TensorView tensor, checkpoint_.Find(prefix_ + name));
+  used_.insert(prefix_ + name);
   const auto error = [&](const std::string& what) {
     return absl::InvalidArgumentError(
         absl::StrCat(checkpoint_.directory(), ": tensor ", prefix_, name, ": ", what));
@@ -87,14 +66,13 @@ absl::StatusOr<TensorView> TensorReader::Find(const std::string& name,
   return tensor;
 }
 
-absl::StatusOr<WeightView> TensorReader::Matrix(const std::string& name, int64_t rows,
-                                                int64_t columns) const {
+absl::StatusOr<WeightView> TensorReader::Matrix(const std::string& name, int64_t rows, int64_t columns) {
   ASSIGN_OR_RETURN(const TensorView tensor, Find(name, {rows, columns}));
   return WeightView{tensor.data, tensor.dtype, rows, columns};
 }
 
 absl::StatusOr<WeightView> TensorReader::Rows(const std::string& name, int64_t rows, int64_t columns,
-                                              ShardPlan::Range range) const {
+                                              ShardPlan::Range range) {
   ASSIGN_OR_RETURN(WeightView matrix, Matrix(name, rows, columns));
   matrix.data = RowOf(matrix, range.begin);
   matrix.rows = range.count;

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <memory>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -21,12 +22,14 @@ class TensorReader {
       : checkpoint_(std::move(checkpoint)), prefix_(std::move(prefix)), check_finite_(check_finite) {}
 
   const Checkpoint& checkpoint() const { return checkpoint_; }
+  // Whether it has been asked for, by its whole name.
+  bool Used(const std::string& tensor) const { return used_.contains(tensor); }
 
   // The whole matrix, in place.
-  absl::StatusOr<WeightView> Matrix(const std::string& name, int64_t rows, int64_t columns) const;
+  absl::StatusOr<WeightView> Matrix(const std::string& name, int64_t rows, int64_t columns);
   // A range of its rows, in place, or of its columns, copied unless it is all of them.
   absl::StatusOr<WeightView> Rows(const std::string& name, int64_t rows, int64_t columns,
-                                  ShardPlan::Range range) const;
+                                  ShardPlan::Range range);
   absl::StatusOr<WeightView> Columns(const std::string& name, int64_t rows, int64_t columns,
                                      ShardPlan::Range range);
   // Widened to fp32.
@@ -41,11 +44,12 @@ class TensorReader {
     void operator()(std::byte* block) const;
   };
 
-  absl::StatusOr<TensorView> Find(const std::string& name, const std::vector<int64_t>& shape) const;
+  absl::StatusOr<TensorView> Find(const std::string& name, const std::vector<int64_t>& shape);
 
   Checkpoint checkpoint_;
   std::string prefix_;
   bool check_finite_;
+  std::unordered_set<std::string> used_;
   std::vector<std::unique_ptr<std::byte, Free>> owned_;
   size_t owned_bytes_ = 0;
 };
