@@ -135,7 +135,8 @@ TEST_F(VerifierConfigTest, EveryBadValueIsRefusedByName) {
   EXPECT_THAT(Message(Read({"--model=/m", "--listen=unix:"})), HasSubstr("rpc.listen=unix:"));
   EXPECT_THAT(with("kv_type: KV_TYPE_BF16"), HasSubstr("kv_type=KV_TYPE_BF16, expected F32 on the CPU"));
   EXPECT_EQ(with("device: DEVICE_CUDA kv_type: KV_TYPE_BF16"), "no error");
-  EXPECT_THAT(with("numerics: NUMERICS_FAST"), HasSubstr("numerics=NUMERICS_FAST, expected EXACT on the CPU"));
+  EXPECT_THAT(with("numerics: NUMERICS_FAST"),
+              HasSubstr("numerics=NUMERICS_FAST, expected EXACT on the CPU"));
   EXPECT_THAT(with("device: DEVICE_CUDA numerics: 7"), HasSubstr("numerics=7, expected EXACT or FAST"));
   EXPECT_THAT(with("threads: -1"), HasSubstr("threads=-1, expected a value in [1, 1024]"));
   EXPECT_THAT(with("kv_pages: -1"), HasSubstr("kv_pages=-1"));

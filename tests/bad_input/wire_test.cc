@@ -49,7 +49,7 @@ struct BadMessage {
   const char* method;
   std::string bytes;
   grpc::StatusCode code;
-  const char* message;
+  std::string message;
 };
 
 std::string Nested(int levels) {  // field 3 (chat), messages within messages
@@ -61,23 +61,30 @@ std::string Nested(int levels) {  // field 3 (chat), messages within messages
   return inner;
 }
 
-// gRPC 1.51 answers UNIMPLEMENTED where it cannot read the message of a call that has one, and a stream
-// learns only that no message came.
+// A stream learns only that no message came.
 const std::vector<BadMessage>& BadMessages() {
   static const char kGenerate[] = "/arborist.v1.CoordinatorService/Generate";
   static const char kVerify[] = "/arborist.v1.VerifierService/Verify";
   static const char kSpeculate[] = "/arborist.v1.DrafterService/Speculate";
+  const std::string unreadable =
+      absl::StrCat("request=unreadable, expected a message of ", kGenerate, " whose strings are UTF-8");
   static const auto* const table = new std::vector<BadMessage>{
-      {"rubbish", "coordinator", kGenerate, "\xff\xff\xff\xff", grpc::UNIMPLEMENTED, ""},
-      {"rubbish", "drafter", kSpeculate, "\xff\xff\xff\xff", grpc::UNIMPLEMENTED, ""},
+      {"rubbish", "coordinator", kGenerate, "\xff\xff\xff\xff", grpc::INVALID_ARGUMENT, unreadable},
+      {"rubbish", "drafter", kSpeculate, "\xff\xff\xff\xff", grpc::INVALID_ARGUMENT,
+       "request=unreadable, expected a message of /arborist.v1.DrafterService/Speculate whose strings are "
+       "UTF-8"},
       {"rubbish", "verifier", kVerify, "\xff\xff\xff\xff", grpc::FAILED_PRECONDITION,
        "the stream ended before Open, expected open as the first message"},
-      {"a length beyond the message", "coordinator", kGenerate, "\x0a\x7f\x61", grpc::UNIMPLEMENTED, ""},
-      {"text that is not UTF-8", "coordinator", kGenerate, "\x0a\x02\xc3\x28", grpc::UNIMPLEMENTED, ""},
-      {"a half of a surrogate", "coordinator", kGenerate, "\x0a\x03\xed\xa0\x80", grpc::UNIMPLEMENTED, ""},
-      {"groups that never end", "coordinator", kGenerate, std::string(200, '\x0b'), grpc::UNIMPLEMENTED, ""},
-      {"a field number of zero", "coordinator", kGenerate, std::string("\x02\x00", 2), grpc::UNIMPLEMENTED,
-       ""},
+      {"a length beyond the message", "coordinator", kGenerate, "\x0a\x7f\x61", grpc::INVALID_ARGUMENT,
+       unreadable},
+      {"text that is not UTF-8", "coordinator", kGenerate, "\x0a\x02\xc3\x28", grpc::INVALID_ARGUMENT,
+       unreadable},
+      {"a half of a surrogate", "coordinator", kGenerate, "\x0a\x03\xed\xa0\x80", grpc::INVALID_ARGUMENT,
+       unreadable},
+      {"groups that never end", "coordinator", kGenerate, std::string(200, '\x0b'), grpc::INVALID_ARGUMENT,
+       unreadable},
+      {"a field number of zero", "coordinator", kGenerate, std::string("\x02\x00", 2), grpc::INVALID_ARGUMENT,
+       unreadable},
       {"messages within messages", "coordinator", kGenerate, Nested(60), grpc::INVALID_ARGUMENT,
        "chat.messages=0 messages, expected 1 to 1024"},
       {"a message of 17 MiB", "coordinator", kGenerate, std::string(17 << 20, '\0'), grpc::RESOURCE_EXHAUSTED,
