@@ -21,7 +21,7 @@ inline constexpr size_t kMaxJsonSchemaBytes = size_t{64} << 10;
 // - Objects: the named properties in the order of "properties", each once, those not required may be left
 // out. Others
 //   only if "additionalProperties" says so or if there are no "properties" at all; they come last, and their
-//   keys hold no escapes.
+//   keys hold no escapes and may repeat (RFC 8259 allows it; parsers keep one).
 // - Numbers: at most 18 digits before and after the point and 2 in the exponent. Integers have neither.
 // - Strings under "pattern" or "format": one way to write each character.
 absl::Status AddJsonSchema(ByteGrammar& grammar, std::string_view schema);

@@ -12,10 +12,12 @@
 namespace arborist {
 namespace {
 
-// The part of the dialect that PCRE2 reads alike, on texts of printable ASCII.
+// The part of the dialect that PCRE2 reads alike, on texts of printable ASCII. (Of `[]*` it forgets the
+// star.)
 bool IsCommonDialect(const std::string& pattern) {
-  return pattern.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789 _\"'/,.|()[]*+?{}-^") ==
-         std::string::npos;
+  return pattern.find("[]") == std::string::npos &&
+         pattern.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789 _\"'/,.|()[]*+?{}-^") ==
+             std::string::npos;
 }
 bool IsPrintable(const std::string& text) {
   return std::all_of(text.begin(), text.end(), [](char c) { return c >= ' ' && c <= '~'; });
