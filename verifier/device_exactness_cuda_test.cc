@@ -150,8 +150,10 @@ TEST(DevicePairTest, EveryNodeIsARootOnlyStepAfterItsAncestorsAndARowOfAnyChunk)
   CheckEveryNode(*model, Small(2000, 130), **device, DType::kBF16);
 }
 
-// The pair's vocabulary has many masks' words and several chunks of sums; greedy and sampled.
-TEST(DevicePairTest, EveryControlGivesTheTextOfPlainDecodingWithAnyTreeAndAnyCompany) {
+// The pair's vocabulary has many masks' words and several chunks of sums.
+class DevicePairControlTest : public testing::TestWithParam<std::string> {};
+
+TEST_P(DevicePairControlTest, TextIsThatOfPlainDecodingWithAnyTreeAndAnyCompany) {
   const auto device = OpenCudaDevice({});
   if (!device.ok()) {
     GTEST_SKIP() << "skipped: " << device.status().message();
@@ -161,22 +163,32 @@ TEST(DevicePairTest, EveryControlGivesTheTextOfPlainDecodingWithAnyTreeAndAnyCom
   model.max_logits_rows = 1;
   model.max_context = 16;
   const int vocabulary = static_cast<int>(LoadShippedTarget(model, **device)->config().vocab_size);
-  int number = 0;
-  for (const ControlCase& of : ControlCases(vocabulary, std::random_device{}())) {
-    if (Small(0, 1) == 1 && of.name != "Everything") {
-      continue;
+  std::random_device random;
+  for (const ControlCase& of : ControlCases(vocabulary, random())) {
+    if (of.name == GetParam()) {
+      CheckTextIsTheSame({.make_model = LoadShippedTarget,
+                          .vocabulary = vocabulary,
+                          .sampling = {.temperature = static_cast<float>(random() % 2), .seed = 44},
+                          .open_device = [](ThreadPool&) { return *OpenCudaDevice({}); },
+                          .kv_type = DType::kBF16,
+                          .controls = of.controls,
+                          .stop_ids = of.stop_ids},
+                         Small(40, 8));
     }
-    SCOPED_TRACE(of.name);
-    CheckTextIsTheSame({.make_model = LoadShippedTarget,
-                        .vocabulary = vocabulary,
-                        .sampling = {.temperature = static_cast<float>(number++ % 2), .seed = 44},
-                        .open_device = [](ThreadPool&) { return *OpenCudaDevice({}); },
-                        .kv_type = DType::kBF16,
-                        .controls = of.controls,
-                        .stop_ids = of.stop_ids},
-                       Small(40, 8));
   }
 }
+
+std::vector<std::string> ControlNames() {
+  std::vector<std::string> names;
+  for (const ControlCase& of : ControlCases(64, 1)) {
+    names.push_back(of.name);
+  }
+  return names;
+}
+
+INSTANTIATE_TEST_SUITE_P(Controls, DevicePairControlTest,
+                         testing::ValuesIn(Small(ControlNames(), {"Everything"})),
+                         [](const auto& info) { return info.param; });
 
 // Little enough for the sanitizers.
 TEST(DeviceStepTest, SmallStepsOfChunksRootsAndTreesAgree) {

@@ -140,6 +140,21 @@ TEST_P(ShadowCudaTest, WithoutAFaultEveryKernelIsWithinTheLimitAndNoOutputByteCh
   EXPECT_EQ(with.rounds, without.rounds);
 }
 
+TEST_P(ShadowCudaTest, ControlledStepsAreComparedWithWhatTheyChoseFrom) {
+  args_.controls.repetition_penalty = 1.5f;
+  args_.controls.frequency_penalty = 0.5f;
+  args_.controls.allowed_token_ids = {TokenId{1},  TokenId{2},  TokenId{30},
+                                      TokenId{31}, TokenId{32}, TokenId{63}};
+  args_.controls.top_log_probs = 3;
+  const Decoded without = Decode({});
+  const Decoded with = Decode(Always());
+  EXPECT_THAT(log_.Faults(), ElementsAre());
+  EXPECT_THAT(log_.Kernels(), ::testing::UnorderedElementsAreArray(kShadowKernels));
+  EXPECT_EQ(with.tokens, without.tokens);
+  EXPECT_EQ(with.log_probs, without.log_probs);
+  EXPECT_EQ(with.top_log_probs, without.top_log_probs);
+}
+
 TEST_P(ShadowCudaTest, TreeRowsLeftOutOfTheSlotMapAreCaught) {
   Tamper(
       [](const StepBatchView& batch, cudaStream_t stream) {

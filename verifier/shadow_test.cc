@@ -119,6 +119,39 @@ TEST_P(ShadowTest, ATokenThatTheSamplerDidNotMeanIsCaught) {
   EXPECT_THAT(log_.FaultyKernels(), ElementsAre(ShadowKernel::kSampleTarget));
 }
 
+// What a controlled step chose from is compared with, and what it tells is of the raw logits.
+SamplingControls SomeControls() {
+  SamplingControls controls;
+  controls.repetition_penalty = 1.5f;
+  controls.frequency_penalty = 0.5f;
+  controls.allowed_token_ids = RandomTokens(60, kVocabulary, 3);
+  controls.top_log_probs = 2;
+  return controls;
+}
+
+TEST_P(ShadowTest, ControlledStepsAreComparedWithWhatTheyChoseFrom) {
+  args_.controls = SomeControls();
+  const Decoded decoded = Decode(log_.Options(1, kLimit));
+  EXPECT_TRUE(decoded.closed.ok()) << decoded.closed;
+  EXPECT_THAT(log_.Faults(), ElementsAre());
+  EXPECT_THAT(log_.Kernels(), testing::Contains(ShadowKernel::kSampleTarget));
+}
+
+TEST_P(ShadowTest, AWrongLogProbabilityOfAControlledStepIsCaught) {
+  kernels::KernelSet broken = kernels::CpuKernels();
+  broken.token_log_prob = [](const kernels::TokenLogProbArgs& args, StreamView stream) {
+    const absl::Status status = kernels::CpuKernels().token_log_prob(args, stream);
+    for (int64_t row = 0; row < args.log_prob.rows; ++row) {
+      args.log_prob.row(row)[0] -= 0.1f;
+    }
+    return status;
+  };
+  options_.kernels = &broken;
+  args_.controls = SomeControls();
+  Decode(log_.Options(1, kLimit));
+  EXPECT_THAT(log_.FaultyKernels(), ElementsAre(ShadowKernel::kSampleTarget));
+}
+
 TEST_P(ShadowTest, OneAcceptedNodeTooManyIsCaught) {
   kernels::KernelSet broken = kernels::CpuKernels();
   broken.tree_accept = [](const kernels::TreeAcceptArgs& args, StreamView stream) {

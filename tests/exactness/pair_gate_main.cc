@@ -1,4 +1,5 @@
-// The gate on the shipped pair: a seed-rotating sample of the product, or all of it.
+// The gate on the shipped pair: a seed-rotating sample of the product, and a fourth as many cells under a
+// control; or all of both.
 //   pair_gate [--exhaustive] [--runs N] [--seed S] [--target DIR] [--drafter DIR]
 //             [--device cpu|cuda] [--jobs N] [--seconds S] [--report=FILE]
 // Jobs are worlds of their own that share the cells. After S seconds no further cell begins; what was left
@@ -110,11 +111,26 @@ std::vector<GateCell> Product() {
   return cells;
 }
 
+// Every cell under a control, each in turn: their number shares no factor with those of budgets and
+// samplings.
+std::vector<GateCell> Controlled(std::vector<GateCell> cells, int controls) {
+  int control = 0;
+  for (GateCell& cell : cells) {
+    cell.control = control++ % controls;
+  }
+  return cells;
+}
+
+void KeepAFew(std::vector<GateCell>& cells, int count, std::mt19937_64& random) {
+  std::shuffle(cells.begin(), cells.end(), random);
+  cells.resize(std::min<size_t>(cells.size(), static_cast<size_t>(count)));
+}
+
 // Whether a cell of the pair must accept more than plain decoding would: the drafter is trained and sees
-// whole trees.
+// whole trees, but knows of no control.
 std::string CheckAcceptance(const GateCell& cell, const GateResult& sum) {
   const bool whole = cell.situation != Situation::kCut && std::abs(cell.budget) >= 3;
-  if (cell.drafter == GateDrafter::kDFlash && whole && !(sum.mean_accepted() > 1.3)) {
+  if (cell.drafter == GateDrafter::kDFlash && cell.control < 0 && whole && !(sum.mean_accepted() > 1.3)) {
     return Name(cell) + ": mean accepted length " + std::to_string(sum.mean_accepted()) +
            ", expected above 1.3";
   }
@@ -130,7 +146,8 @@ class Totals {
     Judge(report.failure.empty() ? CheckAcceptance(cell, report.sum) : report.failure);
     sequences_ += report.sequences;
     AddCounts(report.sum, by_drafter_[cell.drafter]);
-    if (cell.drafter == GateDrafter::kNgram && cell.sampling == GateSampling::kGreedy && cell.budget >= 16) {
+    if (cell.drafter == GateDrafter::kNgram && cell.control < 0 && cell.sampling == GateSampling::kGreedy &&
+        cell.budget >= 16) {
       AddCounts(report.sum, ngram_greedy_wide_);
     }
   }
@@ -213,12 +230,16 @@ int Main(int argc, char** argv) {
     worlds.push_back(*std::move(world));
   }
   std::vector<GateCell> cells = Product();
-  if (!arguments.exhaustive || arguments.seconds > 0) {  // what a time limit leaves out is any cell
-    std::mt19937_64 random(arguments.seed);
-    std::shuffle(cells.begin(), cells.end(), random);
-  }
+  std::vector<GateCell> controlled =
+      Controlled(cells, static_cast<int>(Gate(*worlds.front(), arguments.seed).controls().size()));
+  std::mt19937_64 random(arguments.seed);
   if (!arguments.exhaustive) {
-    cells.resize(std::min<size_t>(cells.size(), static_cast<size_t>(arguments.runs)));
+    KeepAFew(cells, arguments.runs, random);
+    KeepAFew(controlled, arguments.runs / 4, random);
+  }
+  cells.insert(cells.end(), controlled.begin(), controlled.end());
+  if (arguments.seconds > 0) {  // what a time limit leaves out is any cell
+    std::shuffle(cells.begin(), cells.end(), random);
   }
   Totals totals;
   std::atomic<size_t> next = 0;
