@@ -1,11 +1,13 @@
 // How long a verify step takes on a GPU, and how much of it is the forward pass.
-//   device_step_cuda_bench [--model=DIR] [--drafter=DIR] [--json=FILE] [--sequences=N --nodes=N] [--shadow]
+//   device_step_cuda_bench [--model=DIR] [--drafter=DIR] [--json=FILE] [--sequences=N --nodes=N]
+//                          [--shadow | --controlled]
 // --json as every kernel bench writes it; the goal of a step with EXACT numerics is 1.15 times the same
 // step's with FAST. "step": median time of Run, from packing on the host to the outcomes there, with EXACT
 // and with FAST numerics by turns. "forward": the recorded forward pass of the same size, started many times
 // in a row, a start. One shape alone suits a profiler. With --shadow instead: "step" without shadow
-// verification, with it but not drawn, and drawn (the oracles' own thread aside). Without a GPU it says so
-// and ends with 0.
+// verification, with it but not drawn, and drawn (the oracles' own thread aside). With --controlled: "step"
+// plain, with penalties over a history, and with a mask, stop ids held back and lists of 20 as well. Without
+// a GPU it says so and ends with 0.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -25,6 +27,7 @@
 #include "common/projection/projection.h"
 #include "kernels/backend.h"
 #include "kernels/bench/cuda_bench.h"
+#include "verifier/allowed_ids.h"
 #include "verifier/device_step_runner.h"
 #include "verifier/shadow_verifier.h"
 
@@ -127,6 +130,14 @@ class StepBench {
   double Step() {
     return Microseconds([&] { Must(runner_->Run(trees_, {})); });
   }
+
+  // From here on trees have these; null: none.
+  void Control(const StepControls* controls) {
+    for (StepTree& tree : trees_) {
+      tree.controls = controls;
+    }
+  }
+  int64_t vocabulary() const { return model_->config().vocab_size; }
 
   // From here on so many steps are shadowed; 0: none.
   void Shadow(double fraction) {
@@ -231,14 +242,57 @@ void PrintShadowed(const Shape& shape, StepBench& bench) {
               bench.worst_difference());
 }
 
+// Three kinds of steps by turns.
+void PrintControlled(const Shape& shape, StepBench& bench) {
+  bench.Prepare(shape);
+  std::vector<kernels::LogitEntry> history;  // as many ids as a text of the context's length has at most
+  for (int i = 0; i < kContext; ++i) {
+    const auto id = static_cast<int32_t>(i * bench.vocabulary() / kContext);
+    history.push_back({.token = TokenId{id}, .output_count = i % 3, .occurred = 1});
+  }
+  const StepControls penalties{.penalties = {.repetition = 1.2f, .presence = 0.5f, .entries = {}},
+                               .history = history,
+                               .counts_nodes = true};
+  std::vector<TokenId> half, stop_ids;
+  for (int32_t id = 0; id < bench.vocabulary(); id += 2) {
+    half.push_back(TokenId{id});
+  }
+  for (int32_t id = 0; id < kMaxStopIds; ++id) {
+    stop_ids.push_back(TokenId{id});
+  }
+  AllowedIds allowed(half, bench.vocabulary());
+  NodeMasks* const masks[] = {&allowed};
+  StepControls everything = penalties;
+  everything.stop_ids = stop_ids;
+  everything.stops_from = 2 * kContext;
+  everything.masks = masks;
+  everything.top_log_probs = kMaxTopLogProbs;
+  const StepControls* const kinds[] = {nullptr, &penalties, &everything};
+  std::vector<double> times[3];
+  for (int step = 0; step < 110; ++step) {
+    for (int kind = 0; kind < 3; ++kind) {
+      bench.Control(kinds[kind]);
+      const double time = bench.Step();
+      if (step >= 10) {
+        times[kind].push_back(time);
+      }
+    }
+  }
+  bench.Control(nullptr);
+  const double plain = Median(times[0]), penalized = Median(times[1]), all = Median(times[2]);
+  std::printf("%9d %6d %10.1f %12.1f (%4.2f) %12.1f (%4.2f)\n", shape.sequences, shape.nodes, plain,
+              penalized, penalized / plain, all, all / plain);
+}
+
 int Main(int argc, char** argv) {
   const char* source = std::getenv("ARBORIST_SOURCE_DIR");
   const std::string pair = absl::StrCat(source == nullptr ? "." : source, "/deploy/models/arborist-tiny");
   std::string target = pair + "/target", drafter = pair + "/drafter", json, only_sequences, only_nodes;
-  bool shadow = false;
+  bool shadow = false, controlled = false;
   for (int i = 1; i < argc; ++i) {
     const std::string flag = argv[i];
     shadow |= flag == "--shadow";
+    controlled |= flag == "--controlled";
     for (const auto& [name, value] : {std::pair{"--model=", &target},
                                       {"--drafter=", &drafter},
                                       {"--json=", &json},
@@ -265,6 +319,18 @@ int Main(int argc, char** argv) {
     for (const int sequences : all_sequences) {
       PrintShadowed({sequences, std::min(all_nodes.back(), kCapacity.max_logits_rows / sequences - 1)},
                     exact);
+    }
+    return 0;
+  }
+  if (controlled) {
+    std::printf("%9s %6s %10s %19s %19s\n", "sequences", "nodes", "plain us", "penalties us",
+                "everything us");
+    for (const int sequences : all_sequences) {
+      for (const int nodes : all_nodes) {
+        if (sequences * (nodes + 1) <= kCapacity.max_logits_rows) {
+          PrintControlled({sequences, nodes}, exact);
+        }
+      }
     }
     return 0;
   }

@@ -4,6 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
+#include <utility>
+#include <vector>
 
 #include "common/base/check.h"
 #include "common/rpc/protocol.h"
@@ -51,7 +54,22 @@ void CheckAdmitted(const OpenArgs& args, const VerifierInfo& info) {
   Check(sampling.top_k >= 0 && sampling.top_k <= info.vocabulary_size, "top_k");
   Check(sampling.top_p > 0 && sampling.top_p <= 1, "top_p");
   Check(sampling.min_p >= 0 && sampling.min_p <= 1, "min_p");
-  Check(args.stop_ids.size() <= 128, "stop_ids");
+  Check(args.stop_ids.size() <= kMaxStopIds, "stop_ids");
+  const SamplingControls& controls = args.controls;
+  Check(controls.repetition_penalty > 0 && controls.repetition_penalty <= 10, "repetition_penalty");
+  Check(std::abs(controls.presence_penalty) <= 2 && std::abs(controls.frequency_penalty) <= 2, "penalties");
+  Check(controls.logit_bias.size() <= kMaxLogitBiases, "logit_bias");
+  std::vector<TokenId> biased;
+  for (const LogitBias& bias : controls.logit_bias) {
+    Check(std::abs(bias.bias) <= 100, "a bias");
+    biased.push_back(bias.token);
+  }
+  for (const std::vector<TokenId>* ids : {&controls.allowed_token_ids, &std::as_const(biased)}) {
+    Check(InVocabulary(*ids, info) && std::set<TokenId>(ids->begin(), ids->end()).size() == ids->size(),
+          "distinct ids of the vocabulary");
+  }
+  Check(controls.min_tokens >= 0 && controls.min_tokens <= args.max_tokens, "min_tokens");
+  Check(controls.top_log_probs >= 0 && controls.top_log_probs <= kMaxTopLogProbs, "top_log_probs");
 }
 
 void CheckConstraint(const v1::Sampling& sampling) {
