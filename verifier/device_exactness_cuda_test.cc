@@ -11,6 +11,7 @@
 #include "verifier/testing/drive.h"
 #include "verifier/testing/every_node_check.h"
 #include "verifier/testing/exactness_checks.h"
+#include "verifier/testing/prompt_log_prob_check.h"
 
 namespace arborist::verifier {
 namespace {
@@ -109,6 +110,10 @@ TEST_P(DeviceExactnessTest, ControlledTextIsThatOfPlainDecodingWithAnyTreeAndAny
   const ControlCase everything = ControlCases(subject.vocabulary, std::random_device{}()).back();
   subject.controls = everything.controls;
   CheckTextIsTheSame(subject, Small(48, 10));
+}
+
+TEST_P(DeviceExactnessTest, LogProbabilitiesOfAPromptAreThoseThatItsTokensHaveAsOutput) {
+  CheckPromptLogProbs(MakeSubject({.temperature = 1, .seed = 5}, DType::kBF16), Small(70, 10));
 }
 
 TEST_P(DeviceExactnessTest, LargeStepsGiveEverySequenceTheTextItHasAlone) {

@@ -6,6 +6,7 @@
 #include "verifier/testing/control_checks.h"
 #include "verifier/testing/every_node_check.h"
 #include "verifier/testing/exactness_checks.h"
+#include "verifier/testing/prompt_log_prob_check.h"
 
 namespace arborist::verifier {
 namespace {
@@ -32,6 +33,10 @@ TEST_P(ExactnessTest, ControlsActOnTheirOwnSequence) {
   CheckControlsActOnTheirOwnSequence(Fake(GetParam()), 50);
 }
 
+TEST_P(ExactnessTest, LogProbabilitiesOfAPromptAreThoseThatItsTokensHaveAsOutput) {
+  CheckPromptLogProbs(Fake(GetParam()), 100);
+}
+
 TEST_P(ExactnessTest, LargeStepsGiveEverySequenceTheTextItHasAlone) { CheckLargeSteps(Fake(GetParam()), 12); }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -49,6 +54,12 @@ TEST_P(ControlledExactnessTest, TextIsThatOfPlainDecodingWithAnyTreeAndAnyCompan
     subject.stop_ids = GetParam().stop_ids;
     CheckTextIsTheSame(subject, 70);
   }
+}
+
+TEST_P(ControlledExactnessTest, NothingActsOnLogProbabilitiesOfThePrompt) {
+  Subject subject = Fake({.temperature = 1, .seed = 16});
+  subject.controls = GetParam().controls;
+  CheckPromptLogProbs(subject, 60);
 }
 
 INSTANTIATE_TEST_SUITE_P(Controls, ControlledExactnessTest,

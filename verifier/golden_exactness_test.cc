@@ -5,6 +5,7 @@
 
 #include "verifier/testing/every_node_check.h"
 #include "verifier/testing/exactness_checks.h"
+#include "verifier/testing/prompt_log_prob_check.h"
 
 namespace arborist::verifier {
 namespace {
@@ -49,6 +50,10 @@ TEST_P(GoldenExactnessTest, KvBytesOfEveryLayerDoNotDependOnHowTheyCameToBe) {
 
 TEST_P(GoldenExactnessTest, SamplesOfOneRequestSayWhatEachSaysAlone) {
   CheckSamples(MakeSubject({.temperature = 1, .seed = 31}), 24);
+}
+
+TEST_P(GoldenExactnessTest, LogProbabilitiesOfAPromptAreThoseThatItsTokensHaveAsOutput) {
+  CheckPromptLogProbs(MakeSubject({.temperature = 1, .seed = 5}), 70);
 }
 
 TEST_P(GoldenExactnessTest, EveryNodeIsARootOnlyStepAfterItsAncestorsAndARowOfAnyChunk) {

@@ -15,15 +15,6 @@
 namespace arborist::verifier {
 namespace {
 
-// Fields whose behaviour this version lacks are refused by name, never ignored.
-absl::Status CheckUnsupported(const v1::Sampling& sampling) {
-  const std::string prefix = "sequence.sampling.";
-  if (sampling.prompt_log_probs()) {
-    return UnsupportedField(prefix + "prompt_log_probs");
-  }
-  return absl::OkStatus();
-}
-
 absl::Status CheckDistinct(const std::string& field, std::vector<int32_t> ids) {
   std::sort(ids.begin(), ids.end());
   const auto repeated = std::adjacent_find(ids.begin(), ids.end());
@@ -89,7 +80,6 @@ absl::Status CheckControls(const v1::Sampling& sampling, int32_t vocabulary) {
 }  // namespace
 
 absl::Status CheckSampling(const v1::Sampling& sampling, int32_t vocabulary) {
-  RETURN_IF_ERROR(CheckUnsupported(sampling));
   const std::string prefix = "sequence.sampling.";
   const float t = sampling.temperature();
   RETURN_IF_ERROR(Range(prefix + "temperature", t, t >= 0 && t <= 100, "a finite value in [0, 100]"));

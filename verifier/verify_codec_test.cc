@@ -62,7 +62,6 @@ v1::Sampling& Sam(v1::Open& open) { return *open.mutable_sequence()->mutable_sam
 
 constexpr auto kBad = absl::StatusCode::kInvalidArgument;
 constexpr auto kPrecondition = absl::StatusCode::kFailedPrecondition;
-constexpr auto kLater = absl::StatusCode::kUnimplemented;
 
 INSTANTIATE_TEST_SUITE_P(
     Table, BadOpenTest,
@@ -185,10 +184,6 @@ INSTANTIATE_TEST_SUITE_P(
                 [](auto& o) { Sam(o).set_top_log_probs(21); }},
         BadOpen{"top_log_probs=-1", kBad, "BAD_REQUEST", [](auto& o) { Sam(o).set_top_log_probs(-1); }}));
 
-INSTANTIATE_TEST_SUITE_P(LaterFields, BadOpenTest,
-                         ::testing::Values(BadOpen{"prompt_log_probs is not", kLater, "UNSUPPORTED_FIELD",
-                                                   [](auto& o) { Sam(o).set_prompt_log_probs(true); }}));
-
 TEST(DecodeOpenTest, ReadsControls) {
   v1::Open open = GoodOpen();
   Sam(open).set_repetition_penalty(1.25f);
@@ -199,6 +194,7 @@ TEST(DecodeOpenTest, ReadsControls) {
   Sam(open).add_allowed_token_ids(2);
   Sam(open).set_min_tokens(4);
   Sam(open).set_top_log_probs(20);
+  Sam(open).set_prompt_log_probs(true);
   const auto args = DecodeOpen(open, kInfo);
   ASSERT_TRUE(args.ok()) << args.status();
   const SamplingControls& controls = args->controls;
@@ -211,6 +207,7 @@ TEST(DecodeOpenTest, ReadsControls) {
   EXPECT_THAT(controls.allowed_token_ids, ElementsAre(TokenId{9}, TokenId{2}));
   EXPECT_EQ(controls.min_tokens, 4);
   EXPECT_EQ(controls.top_log_probs, 20);
+  EXPECT_TRUE(controls.prompt_log_probs);
   Sam(open).clear_repetition_penalty();
   EXPECT_EQ(DecodeOpen(open, kInfo)->controls.repetition_penalty, 1) << "0 means 1";
 }

@@ -74,6 +74,7 @@ Decoded DecodePlain(Verifier& verifier, OpenArgs args) {
     Append(*committed, known, decoded);
   }
   decoded.closed = sink.WaitClosed();
+  decoded.prompt_log_probs = sink.prompt_log_probs();
   return decoded;
 }
 
@@ -106,6 +107,7 @@ Decoded DecodeTrees(Verifier& verifier, OpenArgs args, const Drafter& drafter) {
     tokens.insert(tokens.end(), committed->tokens.begin(), committed->tokens.end());
   }
   decoded.closed = sink.WaitClosed();
+  decoded.prompt_log_probs = sink.prompt_log_probs();
   return decoded;
 }
 

@@ -20,6 +20,7 @@ namespace arborist::verifier {
 struct Decoded {
   std::vector<TokenId> tokens;
   std::vector<float> log_probs;
+  std::vector<float> prompt_log_probs;
   std::vector<TokenLogProb> top_log_probs;
   FinishReason finish = FinishReason::kNone;
   int rounds = 0;
