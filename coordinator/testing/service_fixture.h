@@ -78,7 +78,9 @@ class CoordinatorServiceTest : public ::testing::Test {
     server_ = Listen("coordinator", *service_);
     ticker_ = std::make_unique<Heartbeat>(std::chrono::milliseconds(10), [this] { coordinator_->Tick(); });
     coordinator_->router().Run([](bool) {});
-    stub_ = v1::CoordinatorService::NewStub(CreateRpcChannel(Address("coordinator"), {}));
+    const auto channel = CreateRpcChannel(Address("coordinator"), {});
+    EXPECT_TRUE(channel->WaitForConnected(std::chrono::system_clock::now() + std::chrono::seconds(60)));
+    stub_ = v1::CoordinatorService::NewStub(channel);
     WaitFor([&] {
       return coordinator_->router().Model().has_value() && coordinator_->router().Drafters().usable;
     });
@@ -159,6 +161,7 @@ class CoordinatorServiceTest : public ::testing::Test {
   static absl::Status CallWithBytes(const std::string& method, const std::string& bytes) {
     grpc::GenericStub stub(CreateRpcChannel(Address("coordinator"), {}));
     grpc::ClientContext context;
+    context.set_wait_for_ready(true);
     context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
     grpc::CompletionQueue queue;
     const grpc::Slice slice(bytes);
