@@ -154,6 +154,15 @@ class WithStubs(unittest.TestCase):
         self.assertIs(type(value["size"]), int)
         self.assertIs(type(value["hidden"]), bool)
 
+    def test_the_example_is_a_program_that_shows_all_of_it(self):
+        self.test_structured_output_fits_its_schema()  # else skipped
+        done = subprocess.run([sys.executable, example.__file__, CLUSTER.coordinator.address], capture_output=True, text=True,
+                              timeout=120, env=dict(os.environ, PYTHONPATH=STUBS.name))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        for part in ("generate: 40 tokens", "stream", "cancel: CANCELLED", "deadline: DEADLINE_EXCEEDED", "error: Failure(",
+                     "answer 2: ", "structured: {"):
+            self.assertIn(f"== {part}", done.stdout)
+
     def test_the_readmes_lines_stream_an_answer(self):
         with open(os.path.join(SOURCE, "README.md"), encoding="utf-8") as readme:
             blocks = re.findall(r"^```python\n(.*?)^```$", readme.read(), re.DOTALL | re.MULTILINE)
