@@ -136,14 +136,16 @@ absl::Status WithRetryDelay(const absl::Status& status, std::chrono::millisecond
 
 absl::Status WithoutFieldPrefix(const absl::Status& status, absl::string_view prefix) {
   const std::vector<FieldViolation> violations = FieldViolationsOf(status);
-  if (violations.size() != 1 || !absl::StartsWith(violations[0].field, prefix)) {
+  const absl::string_view named = violations.empty() ? status.message() : violations[0].field;
+  if (status.ok() || !absl::StartsWith(named, prefix)) {
     return status;
   }
   absl::Status result(status.code(), absl::StripPrefix(status.message(), prefix));
   status.ForEachPayload(
       [&result](absl::string_view url, const absl::Cord& payload) { result.SetPayload(url, payload); });
-  return AddFieldViolation(result, absl::StripPrefix(violations[0].field, prefix),
-                           absl::StripPrefix(violations[0].description, prefix));
+  return violations.empty() ? result
+                            : AddFieldViolation(result, absl::StripPrefix(violations[0].field, prefix),
+                                                absl::StripPrefix(violations[0].description, prefix));
 }
 
 std::string ReasonOf(const absl::Status& status) { return ErrorInfoOf(status).reason(); }

@@ -90,8 +90,9 @@ TEST(StatusBridgeTest, APrefixOfAFieldIsTakenOffAndTheRestStays) {
   EXPECT_EQ(OriginOf(status), "verifier");
   EXPECT_EQ(ReasonOf(status), reason::kBadRequest);
   EXPECT_EQ(WithoutFieldPrefix(inner, "sampling."), inner);
-  EXPECT_EQ(WithoutFieldPrefix(absl::InternalError("sequence."), "sequence."),
-            absl::InternalError("sequence."));
+  const absl::Status bare = absl::UnimplementedError("sequence.sampling.regex is not there");
+  EXPECT_EQ(WithoutFieldPrefix(bare, "sequence.sampling."), absl::UnimplementedError("regex is not there"));
+  EXPECT_EQ(WithoutFieldPrefix(bare, "sampling."), bare);
 }
 
 TEST(StatusBridgeTest, AnUnsupportedValueNamesFieldValueAndExpectation) {
