@@ -128,6 +128,10 @@ absl::Status DeviceStepRunner::RecordAll() {
       [&] {
         for (const StepSize& size : sizes) {
           RETURN_IF_ERROR(Recorded({size, /*controlled=*/false}).status());
+          // Without rows with logits there is nothing to control.
+          if (size.logits_rows > 0) {
+            RETURN_IF_ERROR(Recorded({size, /*controlled=*/true}).status());
+          }
         }
         return absl::OkStatus();
       },

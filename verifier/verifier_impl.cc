@@ -80,10 +80,6 @@ absl::StatusOr<SequenceHandle> VerifierImpl::Open(OpenArgs args, SequenceSink* s
     sequence->log_probs = PromptLogProbs(static_cast<int32_t>(args.prompt.size()));
   }
   sequence->controls = ControlState::Create(args, {}, model_->config().vocab_size, most_tokens);
-  if ((sequence->controls != nullptr || sequence->log_probs.owed() > 0) &&
-      device_.kind() == DeviceKind::kCuda) {
-    return absl::UnimplementedError("controls of sampling have not run on a GPU yet");
-  }
   sequence->tokens = std::move(args.prompt);
   // A step appends without allocating.
   sequence->tokens.reserve(static_cast<size_t>(most_tokens));
