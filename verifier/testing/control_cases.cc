@@ -54,8 +54,9 @@ std::vector<ControlCase> ControlCases(int vocabulary, uint64_t seed) {
   ControlCase& longer = add("NeverStops");
   longer.stop_ids = all.stop_ids;
   longer.controls.min_tokens = 1 << 20;  // as many as there are
-  add("Top").controls.top_log_probs = all.controls.top_log_probs = 5;
-  add("TopTwenty").controls.top_log_probs = 20;
+  add("TellTop").controls.top_log_probs = all.controls.top_log_probs = 5;
+  add("TellTopTwenty").controls.top_log_probs = 20;
+  add("TellPrompt").controls.prompt_log_probs = all.controls.prompt_log_probs = true;
   cases.push_back(all);
   return cases;
 }

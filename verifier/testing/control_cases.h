@@ -16,7 +16,7 @@ struct ControlCase {
 };
 
 // Every control alone and all of them together, with parameters drawn from `seed`, strong enough to change a
-// random model's text.
+// random model's text, but for those whose name begins with Tell: they tell and do not act.
 std::vector<ControlCase> ControlCases(int vocabulary, uint64_t seed);
 
 }  // namespace arborist::verifier
