@@ -83,7 +83,7 @@ void CheckDrafter(const drafter::DFlashSettings& settings) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace arborist;
-  static const fuzz::ScratchFolder& folder = *new fuzz::ScratchFolder;
+  static const fuzz::ScratchFolder folder;
   fuzz::FuzzInput input(data, size);
   folder.Write("config.json", input.Until('\xFF'));
   if (input.empty()) {

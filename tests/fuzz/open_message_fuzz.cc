@@ -10,6 +10,7 @@
 
 #include "common/base/check.h"
 #include "common/rpc/protocol.h"
+#include "common/rpc/status_bridge.h"
 #include "tests/fuzz/message_mutator.h"
 #include "verifier/constraint_codec.h"
 #include "verifier/verify_codec.h"
@@ -112,7 +113,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   Check(code == absl::StatusCode::kInvalidArgument || code == absl::StatusCode::kFailedPrecondition ||
             code == absl::StatusCode::kUnimplemented,
         "a refusal has a code that clients know");
-  Check(!args.status().message().empty() && args.status().message().size() < 4096, "and says why, briefly");
+  const grpc::Status sent = ToGrpcStatus(args.status(), "verifier");
+  Check(!sent.error_message().empty() && sent.error_message().size() <= 1024 &&
+            sent.error_details().size() < 4096,
+        "and says why, within the metadata of a call");
   return 0;
 }
 

@@ -95,13 +95,13 @@ void CheckIndex(const fuzz::ScratchFolder& folder, std::string_view index) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace arborist;
-  static const fuzz::ScratchFolder& files = *new fuzz::ScratchFolder;
-  static const fuzz::ScratchFolder& shards = [&]() -> fuzz::ScratchFolder& {
-    auto& folder = *new fuzz::ScratchFolder;
-    folder.Write("a.safetensors",
+  static const fuzz::ScratchFolder files, shards;
+  static const bool has_shard = [] {
+    shards.Write("a.safetensors",
                  WithLength(R"({"w":{"dtype":"F32","shape":[2,2],"data_offsets":[0,16]}} )", 16));
-    return folder;
+    return true;
   }();
+  Check(has_shard, "the index has a shard to name");
   fuzz::FuzzInput input(data, size);
   switch (input.Below(3)) {
     case 0:
