@@ -68,6 +68,17 @@ absl::Status ConstraintMasks::status() const {
   return violation_;
 }
 
+absl::Status ConstraintMasks::CheckGoesOn() const {
+  const bool is_over = rules_->IsOver(state_, output_tokens_);
+  RETURN_IF_ERROR(status());
+  return is_over
+             ? absl::InvalidArgumentError(absl::StrCat(
+                   "constraint=(nothing may come after ", output_tokens_,
+                   " tokens of output), expected one that with bad_words, allowed_token_ids and min_tokens "
+                   "leaves a token"))
+             : absl::OkStatus();
+}
+
 std::shared_ptr<const ConstraintRules> RulesOf(const OpenArgs& args, int64_t vocabulary) {
   auto rules = std::make_shared<ConstraintRules>();
   rules->constraint = args.constraint;

@@ -31,9 +31,11 @@ class ConstraintMasks final : public NodeMasks {
   // committed until nothing may follow; 0: more may follow after all of them.
   int EndOfRun(std::span<const int32_t> path, TokenId bonus) const;
 
-  // Not OK: what was committed violates the constraint (only output_so_far can), nothing may follow it, or
-  // the constraint is too much work.
+  // Not OK: what was committed violates the constraint (only output_so_far can), or the constraint is too
+  // much work.
   absl::Status status() const;
+  // The same, or nothing may follow what was committed.
+  absl::Status CheckGoesOn() const;
 
  private:
   const std::shared_ptr<const ConstraintRules> rules_;

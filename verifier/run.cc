@@ -14,6 +14,7 @@
 #include "common/base/math.h"
 #include "common/base/status_macros.h"
 #include "common/device/device.h"
+#include "common/grammar/load_vocabulary.h"
 #include "common/log/log_line.h"
 #include "common/metrics/exposer.h"
 #include "common/metrics/process_facts.h"
@@ -32,6 +33,7 @@
 #include "kernels/backend.h"
 #include "verifier/budget_monitor.h"
 #include "verifier/config.h"
+#include "verifier/constraint_compiler.h"
 #include "verifier/create_verifier.h"
 #include "verifier/fingerprint.h"
 #include "verifier/model/model.h"
@@ -53,6 +55,8 @@ constexpr char kShadowFault[] =
     "started anew";
 
 struct Loaded {
+  std::unique_ptr<ConstraintCompiler> constraints;  // null: no tokenizer
+  std::string constraints_note;
   std::unique_ptr<Verifier> verifier;
   VerifierInfo info;
   int64_t page_bytes = 0;
@@ -151,6 +155,12 @@ absl::StatusOr<Loaded> Load(const Config& config, Device& device, StartupPhases&
   }
   ASSIGN_OR_RETURN(std::unique_ptr<Model> model, Model::Load(model_options, kernels, device));
   startup.End("weights");
+  ASSIGN_OR_RETURN(LoadedVocabulary vocabulary,
+                   LoadVocabulary(config.tokenizer, config.model, static_cast<int32_t>(shape.vocab_size)));
+  loaded.constraints_note = std::move(vocabulary.note);
+  if (vocabulary.vocabulary != nullptr) {
+    loaded.constraints = std::make_unique<ConstraintCompiler>(std::move(vocabulary.vocabulary));
+  }
   // Weights and activations are there now; the cache gets its part of the rest.
   options.pages =
       config.kv_pages > 0 ? config.kv_pages : DefaultPages(config, context, loaded.page_bytes, device);
@@ -174,11 +184,13 @@ void PrintTable(const Config& config, const Loaded& loaded) {
   std::fprintf(
       stderr,
       "verifier: model %s, vocabulary %d, context %d, fingerprint %.12s\n"
-      "verifier: cache %lld pages of 64 positions, %lld MiB; %d threads; features %s\n",
+      "verifier: cache %lld pages of 64 positions, %lld MiB; %d threads; features %s\n"
+      "verifier: constraints %s%s\n",
       loaded.info.model_name.c_str(), loaded.info.vocabulary_size, loaded.info.context_length,
       loaded.info.fingerprint.c_str(), static_cast<long long>(pages),
       static_cast<long long>(pages * loaded.page_bytes >> 20), config.threads,
-      loaded.info.projection_hash.empty() ? "none" : loaded.info.projection_hash.substr(0, 12).c_str());
+      loaded.info.projection_hash.empty() ? "none" : loaded.info.projection_hash.substr(0, 12).c_str(),
+      loaded.constraints == nullptr ? "are refused: " : "by the ", loaded.constraints_note.c_str());
 }
 
 MetricRegistry::Labels ConfigLabels(const Config& config) {
@@ -242,7 +254,7 @@ absl::Status Serve(const Config& config, TerminationSignal& signal) {
   std::fprintf(stderr, "verifier: %s", MemoryTable(*device).c_str());
   AddModelInfo(metrics, loaded.info.model_name, loaded.info.fingerprint);
   step_monitor.Watch(*loaded.verifier, loaded.page_bytes);
-  service.Serve(loaded.verifier.get(), loaded.info);
+  service.Serve(loaded.verifier.get(), loaded.info, loaded.constraints.get());
   startup.Ready();
   const int number = signal.Wait();
   health.Fail();  // before the word, which nothing about serving follows

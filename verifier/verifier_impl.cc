@@ -62,6 +62,18 @@ absl::Status VerifierImpl::CheckOpen(const OpenArgs& args) const {
   return absl::OkStatus();
 }
 
+absl::Status VerifierImpl::AddControls(const OpenArgs& args, int64_t most_tokens, Sequence& sequence) const {
+  const int64_t vocabulary = model_->config().vocab_size;
+  std::vector<std::unique_ptr<NodeMasks>> masks;
+  if (args.constraint != nullptr) {
+    auto constraint = std::make_unique<ConstraintMasks>(RulesOf(args, vocabulary));
+    sequence.constraint = constraint.get();
+    masks.push_back(std::move(constraint));
+  }
+  sequence.controls = ControlState::Create(args, std::move(masks), vocabulary, most_tokens);
+  return sequence.constraint == nullptr ? absl::OkStatus() : sequence.constraint->CheckGoesOn();
+}
+
 absl::StatusOr<SequenceHandle> VerifierImpl::Open(OpenArgs args, SequenceSink* sink) {
   RETURN_IF_ERROR(CheckOpen(args));
   auto sequence = std::make_unique<Sequence>();
@@ -79,7 +91,7 @@ absl::StatusOr<SequenceHandle> VerifierImpl::Open(OpenArgs args, SequenceSink* s
   if (args.controls.prompt_log_probs) {
     sequence->log_probs = PromptLogProbs(static_cast<int32_t>(args.prompt.size()));
   }
-  sequence->controls = ControlState::Create(args, {}, model_->config().vocab_size, most_tokens);
+  RETURN_IF_ERROR(AddControls(args, most_tokens, *sequence));
   sequence->tokens = std::move(args.prompt);
   // A step appends without allocating.
   sequence->tokens.reserve(static_cast<size_t>(most_tokens));

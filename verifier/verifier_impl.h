@@ -87,6 +87,7 @@ class VerifierImpl final : public Verifier {
   };
 
   // Calls from outside take the mutex.
+  absl::Status AddControls(const OpenArgs& args, int64_t most_tokens, Sequence& sequence) const;
   absl::Status BeginDecode(SequenceHandle handle, int64_t round, int max_tokens, bool until_drafting_pays);
   // Those that are cached at once, others on the maker's thread. Null: nothing is to do.
   void MakeMasks(SequenceHandle sequence, const std::shared_ptr<TreeMasks>& masks);

@@ -197,12 +197,43 @@ void TrimmedGrammar::ComputeTails() {
   }
 }
 
+// States that some text leads to. Builders also write rules that nothing calls.
+std::vector<uint8_t> TrimmedGrammar::Reached() const {
+  std::vector<uint8_t> reached(states(), 0);
+  std::vector<int32_t> work;
+  const auto push = [&](int32_t s) {
+    if (s >= 0 && reached[s] == 0 && need_[s] <= kMaxDepth) {
+      reached[s] = 1;
+      work.push_back(s);
+    }
+  };
+  push(start());
+  while (!work.empty()) {
+    const ByteGrammar::State& from = state(work.back());
+    work.pop_back();
+    for (const ByteGrammar::Edge& edge : from.edges) {
+      push(edge.to);
+    }
+    for (const int32_t to : from.epsilons) {
+      push(to);
+    }
+    for (const ByteGrammar::Call& call : from.calls) {
+      if (need_[call.to] <= kMaxDepth) {
+        push(rule(call.rule).start);
+      }
+      push(call.to);
+    }
+  }
+  return reached;
+}
+
 void TrimmedGrammar::ComputeClasses() {
   std::array<bool, 257> begins{};
   begins[0] = true;
+  const std::vector<uint8_t> reached = Reached();
   for (size_t s = 0; s < grammar_.states().size(); ++s) {
     for (const ByteGrammar::Edge& edge : grammar_.states()[s].edges) {
-      if (need_[edge.to] > kMaxDepth) {
+      if (reached[s] == 0 || need_[edge.to] > kMaxDepth) {
         continue;
       }
       begins[edge.low] = true;

@@ -40,6 +40,7 @@ class TrimmedGrammar {
   void ComputeNeeds();
   bool RecursesWithoutReading() const;
   void ComputeTails();
+  std::vector<uint8_t> Reached() const;
   void ComputeClasses();
 
   ByteGrammar grammar_;

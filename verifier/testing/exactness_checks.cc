@@ -48,6 +48,7 @@ OpenArgs OpenFor(const Subject& subject, std::vector<TokenId> prompt, int max_to
   args.controls = subject.controls;
   args.controls.min_tokens = std::min(args.controls.min_tokens, max_tokens);
   args.stop_ids = subject.stop_ids;
+  args.constraint = subject.constraint;
   return args;
 }
 
@@ -234,7 +235,8 @@ void CheckTextIsTheSame(const Subject& subject, int tokens) {
   const std::vector<TokenId> prompt = RandomTokens(61, subject.vocabulary, std::random_device{}());
   TestVerifier verifier(OptionsFor(subject, 48));
   const Decoded plain = DecodePlain(*verifier, OpenFor(subject, prompt, tokens));
-  ASSERT_TRUE(plain.tokens.size() == static_cast<size_t>(tokens) || plain.finish == FinishReason::kStopId)
+  ASSERT_TRUE(plain.tokens.size() == static_cast<size_t>(tokens) || plain.finish == FinishReason::kStopId ||
+              plain.finish == FinishReason::kConstraint)
       << plain.closed;
   ASSERT_EQ(plain.top_log_probs.size(),
             plain.tokens.size() *

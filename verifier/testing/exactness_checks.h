@@ -40,6 +40,7 @@ struct Subject {
   DType kv_type = DType::kF32;
   SamplingControls controls = {};
   std::vector<TokenId> stop_ids = {};  // a text may end early then
+  std::shared_ptr<const Constraint> constraint = nullptr;
 };
 
 // K/V of every layer and features are equal, byte by byte, from plain decoding, one prefill, chunks of 1, 7,

@@ -1,0 +1,166 @@
+// Sequences whose text must have a form: the same text however it is decoded, and always of that form.
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "verifier/testing/constraint_cases.h"
+#include "verifier/testing/drive.h"
+#include "verifier/testing/exactness_checks.h"
+#include "verifier/testing/recording_sink.h"
+#include "verifier/testing/test_verifier.h"
+
+namespace arborist::verifier {
+namespace {
+
+constexpr int kTokens = 64;
+
+class ConstraintExactnessTest : public testing::TestWithParam<ConstraintCase> {
+ protected:
+  static OpenArgs Open(float temperature, uint64_t seed, bool constrained = true) {
+    OpenArgs args = MakeOpen("request", RandomTokens(50, kSmallVocabulary, seed), kTokens, 16);
+    args.sampling = {.temperature = temperature, .seed = seed};
+    if (constrained) {
+      Constrain(GetParam(), args);
+    }
+    return args;
+  }
+  static TestVerifierOptions Options() {
+    TestVerifierOptions options;
+    options.fake.vocabulary = kSmallVocabulary;
+    return options;
+  }
+};
+
+TEST_P(ConstraintExactnessTest, TextIsThatOfPlainDecodingWithAnyTreeAndAnyCompany) {
+  for (const float temperature : {0.0f, 1.0f}) {
+    Subject subject{.make_model = nullptr,
+                    .vocabulary = kSmallVocabulary,
+                    .sampling = {.temperature = temperature, .seed = 21}};
+    subject.controls = GetParam().controls;
+    subject.stop_ids = GetParam().spec.stop_ids;
+    subject.constraint = CompileSmall(GetParam().spec);
+    CheckTextIsTheSame(subject, kTokens);
+  }
+}
+
+// Independent of the masks: the text's own tokens, one after the other.
+TEST_P(ConstraintExactnessTest, EveryTextHasTheForm) {
+  TestVerifier verifier(Options());
+  const auto constraint = CompileSmall(GetParam().spec);
+  int finished = 0, other = 0;
+  for (uint64_t seed = 1; seed <= 12; ++seed) {
+    const float temperature = seed % 2 == 0 ? 0.0f : 1.0f;
+    const Decoded free = DecodePlain(*verifier, Open(temperature, seed, /*constrained=*/false));
+    std::vector<TokenId> draft = Open(temperature, seed).prompt;  // of the free text: much of it violates
+    draft.insert(draft.end(), free.tokens.begin(), free.tokens.end());
+    const Decoded text =
+        DecodeTrees(*verifier, Open(temperature, seed), ReplayDrafter(draft, kSmallVocabulary, 16, seed));
+    ASSERT_TRUE(text.closed.ok()) << text.closed;
+    std::optional<Constraint::State> state = constraint->Start();
+    for (const TokenId token : text.tokens) {
+      state = constraint->Advance(*state, token);
+      ASSERT_TRUE(state.has_value()) << "seed " << seed;
+    }
+    other += text.tokens != free.tokens ? 1 : 0;
+    finished += text.finish != FinishReason::kMaxTokens ? 1 : 0;
+    if (text.finish == FinishReason::kStopId) {
+      EXPECT_TRUE(constraint->Accepts(*state));
+    } else if (text.finish == FinishReason::kConstraint && GetParam().name != "DeadEnd") {
+      EXPECT_TRUE(constraint->Accepts(*state));
+    }
+  }
+  EXPECT_GT(other, 0);
+  EXPECT_GT(finished, GetParam().name.starts_with("BadWords") ? -1 : 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Constraints, ConstraintExactnessTest, testing::ValuesIn(ConstraintCases()),
+                         [](const auto& info) { return info.param.name; });
+
+// Row r takes the mask of the row before, which in a chain is its parent's.
+absl::Status MaskOfTheParent(const kernels::LogitControlsArgs& args, StreamView stream) {
+  std::vector<kernels::RowControls> rows(args.row.data, args.row.data + args.row.size);
+  for (size_t row = rows.size(); row-- > 1;) {
+    rows[row].mask = rows[row - 1].mask;
+  }
+  kernels::LogitControlsArgs altered = args;
+  altered.row = {rows.data(), static_cast<int64_t>(rows.size())};
+  return kernels::CpuKernels().logit_controls(altered, stream);
+}
+
+class ConstraintFaultsTest : public ConstraintExactnessTest {};
+
+TEST_P(ConstraintFaultsTest, TheParentsMaskForTheChildIsNoticed) {
+  kernels::KernelSet faulty = kernels::CpuKernels();
+  faulty.logit_controls = MaskOfTheParent;
+  TestVerifierOptions options = Options();
+  options.kernels = &faulty;
+  int noticed = 0;
+  for (uint64_t seed = 1; seed <= 6; ++seed) {
+    const OpenArgs args = Open(1, seed);
+    const Decoded plain = DecodePlain(*TestVerifier(Options()), args);
+    std::vector<TokenId> text = args.prompt;
+    text.insert(text.end(), plain.tokens.begin(), plain.tokens.end());
+    const Decoded trees =
+        DecodeTrees(*TestVerifier(options), args, ReplayDrafter(text, kSmallVocabulary, 8, seed));
+    noticed += !trees.closed.ok() || trees.tokens != plain.tokens ? 1 : 0;
+  }
+  EXPECT_GT(noticed, 0);
+}
+
+TEST_P(ConstraintFaultsTest, AStateThatForgetsTheOutputSoFarIsNoticed) {
+  int noticed = 0;
+  for (uint64_t seed = 1; seed <= 6; ++seed) {
+    TestVerifier verifier(Options());
+    const OpenArgs args = Open(1, seed);
+    const Decoded plain = DecodePlain(*verifier, args);
+    const auto kept = static_cast<ptrdiff_t>(plain.tokens.size() / 2);
+    OpenArgs forgetful = args;  // the same positions, but the text begins here
+    forgetful.prompt.insert(forgetful.prompt.end(), plain.tokens.begin(), plain.tokens.begin() + kept);
+    forgetful.max_tokens -= static_cast<int>(kept);
+    forgetful.controls.min_tokens = std::min(forgetful.controls.min_tokens, forgetful.max_tokens);
+    const Decoded resumed = DecodePlain(*verifier, forgetful);
+    noticed +=
+        resumed.tokens != std::vector<TokenId>(plain.tokens.begin() + kept, plain.tokens.end()) ? 1 : 0;
+  }
+  EXPECT_GT(noticed, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Constraints, ConstraintFaultsTest,
+                         testing::Values(ConstraintCases()[0], ConstraintCases()[2], ConstraintCases()[3]),
+                         [](const auto& info) { return info.param.name; });
+
+TEST(ConstraintOpenTest, WhereNothingMayComeFirstTheSequenceIsRefused) {
+  TestVerifierOptions options;
+  options.fake.vocabulary = kSmallVocabulary;
+  TestVerifier verifier(std::move(options));
+  const auto refused = [&](const ConstraintSpec& spec, const std::function<void(OpenArgs&)>& change) {
+    OpenArgs args = MakeOpen("request", RandomTokens(10, kSmallVocabulary, 1), kTokens, 16);
+    args.constraint = CompileSmall(spec);
+    args.stop_ids = spec.stop_ids;
+    change(args);
+    RecordingSink sink;
+    const auto handle = verifier->Open(std::move(args), &sink);
+    EXPECT_EQ(handle.status().code(), absl::StatusCode::kInvalidArgument);
+    return std::string(handle.status().message());
+  };
+  EXPECT_NE(refused({.regex = "a", .bad_words = {"a"}}, [](OpenArgs&) {}).find("constraint="),
+            std::string::npos);
+  EXPECT_NE(refused({.regex = "a"}, [](OpenArgs& args) { args.controls.allowed_token_ids = {TokenId{1}}; })
+                .find("constraint="),
+            std::string::npos);
+  EXPECT_NE(refused({.regex = "ab"},
+                    [](OpenArgs& args) {
+                      args.output_so_far = {TokenId{0}, TokenId{2}};
+                    })
+                .find("output_so_far[1]=2"),
+            std::string::npos);
+  EXPECT_NE(refused({.regex = "ab"},
+                    [](OpenArgs& args) {
+                      args.output_so_far = {TokenId{0}, TokenId{1}};
+                    })
+                .find("constraint="),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace arborist::verifier
