@@ -42,35 +42,33 @@ def ask(cluster, prompt, tokens, seed, flags, mode):
 
 def steps(cluster, args, folder):
     print(f"{'plain decoding':22} {'ms a step':>9} {'quartiles':>13} {'of the floor':>12} {'first request':>13}")
-    floor = None
-    for name, flags in cases(folder).items():
-        figures, first = [], None
-        for repeat in range(args.repeats):
-            for prompt in PROMPTS:
+    figures = {name: [] for name in cases(folder)}
+    for repeat in range(args.repeats):  # cases by turns: a slow moment of the machine touches all of them
+        for prompt in PROMPTS:
+            for name, flags in cases(folder).items():
                 answer = ask(cluster, prompt, args.tokens, repeat, flags, ["--speculation", "off"])
-                figure = answer["seconds"]["verify"] / max(1, len(answer["token_ids"])) * 1e3
-                first = figure if first is None else first
-                figures.append(figure)
-        low, middle, high = statistics.quantiles(figures[1:], n=4)
-        floor = floor or middle
-        print(f"{name:22} {middle:9.3f} {low:6.3f}-{high:<6.3f} {middle / floor:12.2f} {first:13.3f}")
+                figures[name].append(answer["seconds"]["verify"] / max(1, len(answer["token_ids"])) * 1e3)
+    floor = statistics.median(figures["free"][1:])
+    for name, values in figures.items():
+        low, middle, high = statistics.quantiles(values[1:], n=4)
+        print(f"{name:22} {middle:9.3f} {low:6.3f}-{high:<6.3f} {middle / floor:12.2f} {values[0]:13.3f}")
 
 
 def drafts(clusters, args, folder):
     print(f"\n{'trees of 16':22} {'filter':>7} {'accepted':>9} {'tokens/s':>9} {'quartiles':>13}")
     for name, flags in cases(folder).items():
-        texts = {}
-        for label, cluster in clusters.items():
-            lengths, rates = [], []
-            for repeat in range(args.repeats):
-                for number, prompt in enumerate(PROMPTS):
+        texts, figures = {}, {label: ([], []) for label in clusters}
+        for repeat in range(args.repeats):
+            for number, prompt in enumerate(PROMPTS):
+                for label, cluster in clusters.items():
                     answer = ask(cluster, prompt, args.tokens, repeat, flags, ["--speculation", "tree", "--tree-nodes", 16])
                     if texts.setdefault((number, repeat), answer["token_ids"]) != answer["token_ids"]:
                         sys.exit(f"{name}: another text {label} the filter")
                     seconds = answer["seconds"]
-                    lengths += answer["accepted_lengths"]
-                    rates.append(len(answer["token_ids"]) / (seconds["total"] - seconds["prefill"] - seconds["queue"]))
-            low, middle, high = statistics.quantiles(rates[1:], n=4)
+                    figures[label][0].extend(answer["accepted_lengths"])
+                    figures[label][1].append(len(answer["token_ids"]) / (seconds["total"] - seconds["prefill"] - seconds["queue"]))
+        for label, (lengths, rates) in figures.items():
+            low, middle, high = statistics.quantiles(rates, n=4)
             print(f"{name:22} {label:>7} {statistics.mean(lengths):9.2f} {middle:9.0f} {low:6.0f}-{high:<6.0f}")
 
 
@@ -87,6 +85,7 @@ def main():
         try:
             for cluster in clusters.values():
                 cluster.start()
+                ask(cluster, PROMPTS[0], 30, 0, [], ["--speculation", "tree", "--tree-nodes", 16])  # warm
             steps(clusters["with"], args, folder)
             drafts(clusters, args, folder)
         finally:
