@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/backend.h"
+#include "verifier/testing/control_cases.h"
 #include "verifier/testing/drive.h"
 #include "verifier/testing/recording_sink.h"
 #include "verifier/testing/test_verifier.h"
@@ -75,9 +76,13 @@ TEST_F(DeviceFailureTest, NoStepTakesMemoryOfTheGpuAfterTheStart) {
     RecordingSink beside;
     const auto handle = verifier->Open(MakeOpen(name("beside"), RandomTokens(prompt, 64, 1), 20, 8), &beside);
     ASSERT_TRUE(handle.ok()) << handle.status();
-    const Decoded decoded =
-        DecodePlain(*verifier, MakeOpen(name("decodes"), RandomTokens(prompt, 64, 2), 20, 8));
+    OpenArgs args = MakeOpen(name("decodes"), RandomTokens(prompt, 64, 2), 20, 8);
+    const Decoded decoded = DecodePlain(*verifier, args);
     EXPECT_TRUE(decoded.closed.ok()) << decoded.closed;
+    args.controls = ControlCases(64, 3).back().controls;
+    args.key.request_id = name("controlled");
+    const Decoded controlled = DecodePlain(*verifier, args);
+    EXPECT_TRUE(controlled.closed.ok()) << controlled.closed;
     verifier->Cancel(*handle);
     beside.WaitClosed().IgnoreError();
   }
