@@ -172,11 +172,13 @@ TEST_F(ServiceAnswersTest, AllThatIsToldOfEveryAnswerSurvivesLostPeers) {
     drafter_.dies_after = runs;
     request.mutable_speculation()->set_mode(runs >= 0 ? v1::SPECULATION_MODE_TREE : v1::SPECULATION_MODE_OFF);
     const std::vector<Result> results = GenerateAll(request);
+    int fallbacks = 0;
     for (uint32_t sample = 0; sample < 3; ++sample) {
       ExpectRight(results[sample], 30, sample);
       ExpectScores(results[sample], 30, 5);
-      EXPECT_GE(results[sample].final.fallbacks(), 1);
+      fallbacks += results[sample].final.fallbacks();
     }
+    EXPECT_GE(fallbacks, 1) << "an answer that begins later may avoid the lost peer from its start";
     EXPECT_THAT(results[0].prompt_log_probs, ElementsAre(LogProbAt(1)));
   }
 }
