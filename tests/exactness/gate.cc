@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "tests/exactness/hostile_proposers.h"
+#include "verifier/testing/constraint_cases.h"
 
 namespace arborist::tests {
 namespace {
@@ -61,7 +62,8 @@ std::string Compare(const GateResult& plain, const absl::StatusOr<GateResult>& r
   if (!result.ok()) {
     return result.status().ToString();
   }
-  const bool stopped = plain.finish_reason == verifier::FinishReason::kStopId;
+  const bool stopped = plain.finish_reason == verifier::FinishReason::kStopId ||
+                       plain.finish_reason == verifier::FinishReason::kConstraint;
   const size_t expected = stopped ? plain.tokens.size() : static_cast<size_t>(tokens);
   if (plain.tokens.size() != expected || result->tokens.size() != expected) {
     return absl::StrCat(result->tokens.size(), " tokens came out, expected ", expected,
@@ -132,7 +134,17 @@ Gate::Gate(GateWorld& world, uint64_t seed, int tokens)
     : world_(world),
       seed_(seed),
       tokens_(tokens),
-      controls_(verifier::ControlCases(world.vocabulary(), seed)) {}
+      controls_(verifier::ControlCases(world.vocabulary(), seed)) {
+  for (const verifier::ConstraintCase& form : verifier::ConstraintCases()) {
+    if (form.name == "WordsUntilAStop" || form.name == "LettersThatEndByThemselves" ||
+        form.name == "BadWords") {
+      controls_.push_back({.name = form.name,
+                           .controls = form.controls,
+                           .stop_ids = form.spec.stop_ids,
+                           .constraint = verifier::CompileSmall(form.spec, world.vocabulary())});
+    }
+  }
+}
 
 GateRequest Gate::Request(GateSampling sampling, int control, int index) const {
   std::mt19937_64 random(seed_ * 977 + static_cast<uint64_t>(index));
@@ -164,6 +176,7 @@ GateRequest Gate::Request(GateSampling sampling, int control, int index) const {
     request.controls = controls_[control].controls;
     request.controls.min_tokens = std::min(request.controls.min_tokens, tokens_);
     request.stop_ids = controls_[control].stop_ids;
+    request.constraint = controls_[control].constraint;
   }
   return request;
 }

@@ -137,6 +137,7 @@ class Answer {
     args.sampling = request_.sampling;
     args.controls = request_.controls;
     args.stop_ids = request_.stop_ids;
+    args.constraint = request_.constraint;
     args.max_tokens = request_.max_tokens;
     args.tree_nodes = tree_nodes;
     if (proposer != nullptr && proposer->needs_features()) {

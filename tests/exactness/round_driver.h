@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,7 @@ struct GateRequest {
   kernels::SamplingParams sampling;
   verifier::SamplingControls controls;
   std::vector<TokenId> stop_ids;
+  std::shared_ptr<const Constraint> constraint;
   int max_tokens = 64;
 };
 

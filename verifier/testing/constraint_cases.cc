@@ -1,5 +1,7 @@
 #include "verifier/testing/constraint_cases.h"
 
+#include <algorithm>
+
 #include "common/base/check.h"
 
 namespace arborist::verifier {
@@ -58,8 +60,12 @@ std::vector<ConstraintCase> ConstraintCases() {
   return cases;
 }
 
-std::shared_ptr<const Constraint> CompileSmall(const ConstraintSpec& spec) {
-  auto constraint = Constraint::Compile(spec, SmallVocabulary());
+std::shared_ptr<const Constraint> CompileSmall(const ConstraintSpec& spec, int vocabulary) {
+  std::vector<std::string> bytes(static_cast<size_t>(vocabulary));
+  for (int32_t id = 0; id < std::min(vocabulary, kSmallVocabulary); ++id) {
+    bytes[static_cast<size_t>(id)] = SmallVocabulary()->bytes(id);
+  }
+  auto constraint = Constraint::Compile(spec, std::make_shared<const TokenVocabulary>(std::move(bytes)));
   Check(constraint.ok(), std::string(constraint.status().message()));
   return *constraint;
 }

@@ -26,7 +26,8 @@ inline constexpr TokenId kSmallStop{63};
 // controls, and one that runs into a dead end.
 std::vector<ConstraintCase> ConstraintCases();
 
-std::shared_ptr<const Constraint> CompileSmall(const ConstraintSpec& spec);
+// Over the small texts, in a vocabulary of at least as many ids.
+std::shared_ptr<const Constraint> CompileSmall(const ConstraintSpec& spec, int vocabulary = kSmallVocabulary);
 
 // Puts the case on a sequence.
 void Constrain(const ConstraintCase& with, OpenArgs& args);

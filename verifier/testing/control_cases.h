@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,7 @@ struct ControlCase {
   std::string name;  // of letters
   SamplingControls controls;
   std::vector<TokenId> stop_ids;
+  std::shared_ptr<const Constraint> constraint = nullptr;
 };
 
 // Every control alone and all of them together, with parameters drawn from `seed`, strong enough to change a
