@@ -186,6 +186,8 @@ TEST_F(RequestControlsTest, CountsOutOfBoundsAreRefused) {
                 [](Request& r) { r.set_min_tokens(-1); });
   ExpectRefused("min_tokens", "min_tokens=8, expected an integer in [0, 7]",
                 [](Request& r) { r.set_max_tokens(7), r.set_min_tokens(8); });
+  ExpectRefused("min_tokens", "min_tokens=1, expected 0 where allowed_token_ids holds nothing but stop_ids",
+                [](Request& r) { r.set_min_tokens(1), r.add_allowed_token_ids(7), r.add_stop_ids(7); });
   ExpectRefused("n", "n=-1, expected an integer in [1, 8], or 0 for 1", [](Request& r) { r.set_n(-1); });
   ExpectRefused("n", "n=9, expected", [](Request& r) { r.set_n(9); });
   ExpectRefused("top_log_probs", "top_log_probs=21, expected an integer in [0, 20]",

@@ -179,6 +179,26 @@ absl::Status ResolveStopIds(const v1::GenerateRequest& request, const VerifierFa
   return absl::OkStatus();
 }
 
+// What min_tokens holds back must leave something to choose. The model's end-of-sequence ids count: they are
+// held back too.
+absl::Status CheckSomethingIsLeft(const SamplingParameters& sampling, int32_t vocabulary) {
+  if (sampling.min_tokens == 0) {
+    return absl::OkStatus();
+  }
+  const std::vector<TokenId>& stops = sampling.stop_ids;  // sorted and distinct
+  const std::vector<TokenId>& allowed = sampling.allowed_token_ids;
+  const bool left = allowed.empty() ? static_cast<int64_t>(stops.size()) < vocabulary
+                                    : std::any_of(allowed.begin(), allowed.end(), [&stops](TokenId id) {
+                                        return !std::binary_search(stops.begin(), stops.end(), id);
+                                      });
+  if (!left) {
+    return FieldError("min_tokens", absl::StrCat(sampling.min_tokens),
+                      allowed.empty() ? "0 where every id is a stop id"
+                                      : "0 where allowed_token_ids holds nothing but stop_ids");
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status CheckStrings(const char* field, const google::protobuf::RepeatedPtrField<std::string>& strings,
@@ -201,6 +221,7 @@ absl::Status ResolveSampling(const v1::GenerateRequest& request, const VerifierF
   RETURN_IF_ERROR(ResolveForm(request, out));
   RETURN_IF_ERROR(ResolveLengths(request, model, defaults, out));
   RETURN_IF_ERROR(ResolveStopIds(request, model, defaults, out));
+  RETURN_IF_ERROR(CheckSomethingIsLeft(out, model.vocabulary_size));
   out.log_probs = request.log_probs();
   ASSIGN_OR_RETURN(out.top_log_probs, Integer("top_log_probs", request.top_log_probs(), 0, 20));
   out.prompt_log_probs = request.prompt_log_probs();

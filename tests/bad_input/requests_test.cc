@@ -71,6 +71,8 @@ const std::vector<BadRequest>& BadRequests() {
        Field("min_tokens", "-1, expected an integer in [0, 2048]")},
       {"a least length above the most", "max_tokens: 5 min_tokens: 6",
        Field("min_tokens", "6, expected an integer in [0, 5]")},
+      {"a least length of stop ids alone", "min_tokens: 1 allowed_token_ids: 7 stop_ids: 7",
+       Field("min_tokens", "1, expected 0 where allowed_token_ids holds nothing but stop_ids")},
       {"a temperature that is no number", "temperature: nan",
        Field("temperature", "nan, expected a number in [0, 100]")},
       {"an infinite temperature", "temperature: inf",
