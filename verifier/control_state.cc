@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -127,7 +128,8 @@ std::unique_ptr<ControlState> ControlState::Create(const OpenArgs& args,
   step.top_log_probs = controls.top_log_probs;
   if (holds_back) {
     state->stop_ids_ = Sorted(args.stop_ids);
-    step.stops_from = static_cast<int32_t>(args.prompt.size()) + controls.min_tokens;
+    const int64_t from = static_cast<int64_t>(args.prompt.size()) + controls.min_tokens;
+    step.stops_from = static_cast<int32_t>(std::min<int64_t>(from, std::numeric_limits<int32_t>::max()));
   }
   state->masks_ = std::move(masks);
   for (const auto& mask : state->masks_) {
