@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <random>
 #include <set>
@@ -149,6 +150,25 @@ TEST_P(ControlledTextTest, ATopListChangesNothingAndTheOthersDo) {
     }
   }
   EXPECT_EQ(changed == 0, GetParam().name.starts_with("Tell"));
+}
+
+TEST(MinTokensTest, TheLargestIntegerMeansNoStopBeforeTheContextIsFull) {
+  TestVerifierOptions options;
+  options.fake.vocabulary = kVocabulary;
+  options.verifier.max_context = 100;
+  TestVerifier verifier(options);
+  OpenArgs args = MakeOpen("free", RandomTokens(30, kVocabulary, 3), std::numeric_limits<int32_t>::max(), 16);
+  const Decoded free = DecodePlain(*verifier, args);
+  ASSERT_EQ(free.tokens.size(), 70u) << free.closed;
+  args.key.request_id = "stopped";
+  args.stop_ids = {free.tokens[5]};
+  ASSERT_EQ(DecodePlain(*verifier, args).finish, FinishReason::kStopId);
+  args.key.request_id = "held back";
+  args.controls.min_tokens = std::numeric_limits<int32_t>::max();
+  const Decoded held = DecodePlain(*verifier, args);
+  EXPECT_EQ(held.tokens.size(), 70u) << held.closed;
+  EXPECT_EQ(held.finish, free.finish);
+  EXPECT_EQ(std::count(held.tokens.begin(), held.tokens.end(), free.tokens[5]), 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Controls, ControlledTextTest,
