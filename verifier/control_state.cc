@@ -56,12 +56,18 @@ absl::Status CheckBiases(std::span<const LogitBias> biases, int64_t vocabulary) 
 }
 
 // A row with no token left would choose a forbidden one.
-absl::Status CheckSomethingIsAllowed(const OpenArgs& args) {
+absl::Status CheckSomethingIsAllowed(const OpenArgs& args, int64_t vocabulary) {
   const SamplingControls& controls = args.controls;
-  if (controls.min_tokens == 0 || controls.allowed_token_ids.empty()) {
+  if (controls.min_tokens == 0) {
     return absl::OkStatus();
   }
   const std::vector<TokenId> stops = Sorted(args.stop_ids);
+  if (static_cast<int64_t>(stops.size()) == vocabulary) {
+    return FieldError("min_tokens", controls.min_tokens, "0, since every id of the vocabulary is a stop id");
+  }
+  if (controls.allowed_token_ids.empty()) {
+    return absl::OkStatus();
+  }
   const bool goes_on =
       std::any_of(controls.allowed_token_ids.begin(), controls.allowed_token_ids.end(),
                   [&stops](TokenId id) { return !std::binary_search(stops.begin(), stops.end(), id); });
@@ -103,7 +109,7 @@ absl::Status CheckControls(const OpenArgs& args, int64_t vocabulary) {
                       absl::StrCat("at most ", kMaxStopIds));
   }
   RETURN_IF_ERROR(CheckIds("stop_ids", args.stop_ids, vocabulary));
-  return CheckSomethingIsAllowed(args);
+  return CheckSomethingIsAllowed(args, vocabulary);
 }
 
 std::unique_ptr<ControlState> ControlState::Create(const OpenArgs& args,

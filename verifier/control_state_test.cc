@@ -100,6 +100,13 @@ TEST(ControlStateTest, StopIdsAreHeldBackUpToAPosition) {
   EXPECT_TRUE(std::ranges::equal(state->step().stop_ids, Ids({3, 8})));
 }
 
+TEST(ControlStateTest, StopIdsAreHeldBackForGoodWhereMinTokensIsTheLargestInteger) {
+  OpenArgs args = Args();
+  args.stop_ids = Ids({8});
+  args.max_tokens = args.controls.min_tokens = std::numeric_limits<int32_t>::max();
+  EXPECT_EQ(Create(args)->step().stops_from, std::numeric_limits<int32_t>::max());
+}
+
 struct Counting : NodeMasks {
   explicit Counting(std::vector<TokenId>& seen) : seen(seen) {}
   void Commit(std::span<const TokenId> tokens) override {
@@ -155,6 +162,22 @@ TEST(CheckControlsTest, NamesTheFieldAtFault) {
                 a.controls.allowed_token_ids = Ids({4});
               }),
               HasSubstr("nothing but stop ids"));
+  const auto stop_at_everything = [](OpenArgs& args) {
+    for (int id = 0; id < kVocabulary; ++id) {
+      args.stop_ids.push_back(TokenId{id});
+    }
+  };
+  EXPECT_THAT(message([&](OpenArgs& a) {
+                a.controls.min_tokens = 1;
+                stop_at_everything(a);
+              }),
+              HasSubstr("min_tokens=1, expected 0, since every id of the vocabulary is a stop id"));
+  OpenArgs args = Args();
+  stop_at_everything(args);
+  EXPECT_TRUE(CheckControls(args, kVocabulary).ok()) << "nothing is held back";
+  args.controls.min_tokens = 1;
+  args.stop_ids.front() = args.stop_ids.back();
+  EXPECT_TRUE(CheckControls(args, kVocabulary).ok()) << "one is left";
 }
 
 }  // namespace
