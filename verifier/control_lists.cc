@@ -31,10 +31,10 @@ LogitEntry EntryOf(std::span<const LogitEntry> history, TokenId token) {
 ControlCapacity::ControlCapacity(const StepCapacity& step, int64_t vocabulary)
     : vocabulary(vocabulary),
       mask_words(CeilDiv(vocabulary, int64_t{32})),
-      entries(step.max_sequences *
-                  std::min(vocabulary,
-                           int64_t{step.max_pages_per_sequence} * kernels::kPageRows + kMaxLogitBiases) +
-              int64_t{step.max_logits_rows} * (kMaxTreeDepth + kMaxStopIds)),
+      history_entries(
+          std::min(step.max_sequences, kFullHistories) *
+          std::min(vocabulary, int64_t{step.max_pages_per_sequence} * kernels::kPageRows + kMaxLogitBiases)),
+      entries(history_entries + int64_t{step.max_logits_rows} * (kMaxTreeDepth + kMaxStopIds)),
       masks(step.max_logits_rows) {}
 
 bool IsControlled(std::span<const StepTree> trees, std::span<const StepChunk> chunks) {
@@ -163,7 +163,7 @@ int32_t ControlLists::WriteMask(size_t sources, size_t nodes, int node) {
 }
 
 LogitEntry& ControlLists::Append(EntryRun& run) {
-  Check(used_.entries < capacity_.entries, "admission counts what the lists of a step hold");
+  Check(used_.entries < capacity_.entries, "the scheduler counts what the lists of a step hold");
   ++run.count;
   return to_.entry[used_.entries++];
 }

@@ -13,13 +13,20 @@
 
 namespace arborist::verifier {
 
-// The most that the lists of a controlled step hold: so much that every step within a StepCapacity fits.
+// How many sequences of a step may have the longest history there is: an entry for each id, or for each
+// position and bias. Shorter ones, which most are, share the room, so that a step of very many sequences does
+// not take gigabytes for what hardly ever comes.
+inline constexpr int kFullHistories = 32;
+
+// The most that the lists of a controlled step hold: so much that every step within a StepCapacity fits whose
+// sequences' histories have at most `history_entries` together, which the scheduler counts.
 struct ControlCapacity {
   ControlCapacity(const StepCapacity& step, int64_t vocabulary);
 
   int64_t vocabulary;
   int64_t mask_words;  // of one mask
-  int64_t entries;
+  int64_t history_entries;
+  int64_t entries;  // those and what the rows add
   int64_t masks;
 };
 

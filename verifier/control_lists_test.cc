@@ -78,6 +78,18 @@ StepTree Tree(const StepControls* controls) {
           .controls = controls};
 }
 
+TEST(ControlCapacityTest, VeryManySequencesTakeNoMoreThanSomeFullHistories) {
+  StepCapacity step{
+      .max_rows = 2080, .max_logits_rows = 2080, .max_sequences = 4096, .max_pages_per_sequence = 2048};
+  const ControlCapacity many(step, 129280);
+  EXPECT_EQ(many.history_entries, 32 * 129280);
+  EXPECT_EQ(many.entries, 32 * 129280 + 2080 * (63 + 128));
+  EXPECT_LT(many.entries * static_cast<int64_t>(sizeof(kernels::LogitEntry)), 75 << 20);
+  step.max_sequences = 3;
+  step.max_pages_per_sequence = 10;
+  EXPECT_EQ(ControlCapacity(step, 129280).history_entries, 3 * (10 * 64 + 1024));
+}
+
 TEST(ControlListsTest, ANodeCountsItsAncestorsBelowTheRootAndItself) {
   const std::vector<kernels::LogitEntry> history = {
       {.token = T(10), .output_count = 1, .occurred = 1},

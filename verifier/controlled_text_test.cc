@@ -7,10 +7,13 @@
 #include <map>
 #include <random>
 #include <set>
+#include <string>
 #include <vector>
 
+#include "verifier/control_lists.h"
 #include "verifier/testing/control_cases.h"
 #include "verifier/testing/drive.h"
+#include "verifier/testing/recording_sink.h"
 #include "verifier/testing/test_verifier.h"
 
 namespace arborist::verifier {
@@ -169,6 +172,49 @@ TEST(MinTokensTest, TheLargestIntegerMeansNoStopBeforeTheContextIsFull) {
   EXPECT_EQ(held.tokens.size(), 70u) << held.closed;
   EXPECT_EQ(held.finish, free.finish);
   EXPECT_EQ(std::count(held.tokens.begin(), held.tokens.end(), free.tokens[5]), 0);
+}
+
+TEST(ControlledStepsTest, SequencesWhoseHistoriesFitNoStepTogetherTakeTurns) {
+  constexpr int kSequences = kFullHistories + 8;
+  TestVerifierOptions options;
+  options.fake.vocabulary = kVocabulary;
+  options.verifier.max_sequences = kSequences;
+  options.verifier.max_queue = kSequences;
+  size_t most = 0;
+  options.verifier.before_step = [&most](auto trees, auto, const KvPlanes&, Device&) {
+    most = std::max(most, trees.size());
+  };
+  TestVerifier verifier(options);
+  const auto args = [](int i) {
+    OpenArgs one = MakeOpen("request" + std::to_string(i), RandomTokens(20, kVocabulary, i), 20, 8);
+    for (int id = 0; id < kVocabulary; ++id) {
+      one.controls.logit_bias.push_back({TokenId{id}, static_cast<float>((id * 7 + i) % 5)});
+    }
+    return one;
+  };
+  std::vector<RecordingSink> sinks(kSequences);
+  std::vector<SequenceHandle> handles;
+  for (int i = 0; i < kSequences; ++i) {
+    const auto handle = verifier->Open(args(i), &sinks[static_cast<size_t>(i)]);
+    ASSERT_TRUE(handle.ok()) << handle.status();
+    handles.push_back(*handle);
+  }
+  for (const SequenceHandle handle : handles) {
+    ASSERT_TRUE(verifier->SubmitDecode(handle, 1, 20).ok());
+  }
+  std::vector<std::vector<TokenId>> together(kSequences);
+  for (size_t i = 0; i < kSequences; ++i) {
+    while (const auto committed = sinks[i].TakeCommitted()) {
+      together[i].insert(together[i].end(), committed->tokens.begin(), committed->tokens.end());
+    }
+    EXPECT_TRUE(sinks[i].WaitClosed().ok());
+  }
+  EXPECT_EQ(most, static_cast<size_t>(kFullHistories));
+  for (int i = 0; i < kSequences; ++i) {
+    OpenArgs alone = args(i);
+    alone.key.request_id = "alone" + std::to_string(i);
+    EXPECT_EQ(DecodePlain(*verifier, alone).tokens, together[static_cast<size_t>(i)]) << i;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Controls, ControlledTextTest,

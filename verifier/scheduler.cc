@@ -41,7 +41,7 @@ int LogitsForPrompts(const StepLimits& limits, std::span<const WaitingPrompt> pr
 
 }  // namespace
 
-void PlanStep(const StepLimits& limits, std::span<const int> tree_rows,
+void PlanStep(const StepLimits& limits, std::span<const WaitingTree> trees,
               std::span<const WaitingPrompt> prompts, StepPlan& plan) {
   Check(limits.max_rows > limits.max_tree_rows && limits.max_logits_rows >= limits.max_tree_rows,
         "the largest tree fits a step");
@@ -51,10 +51,13 @@ void PlanStep(const StepLimits& limits, std::span<const int> tree_rows,
   const int tree_budget = std::min(limits.max_logits_rows - LogitsForPrompts(limits, prompts),
                                    limits.max_rows - RowsForPrompts(limits, prompts));
   int used = 0;
-  for (int i = 0; i < static_cast<int>(tree_rows.size()); ++i) {
-    if (used + tree_rows[i] <= tree_budget) {
+  int64_t entries = 0;
+  for (int i = 0; i < static_cast<int>(trees.size()); ++i) {
+    if (used + trees[i].rows <= tree_budget &&
+        entries + trees[i].history_entries <= limits.max_history_entries) {
       plan.trees.push_back(i);
-      used += tree_rows[i];
+      used += trees[i].rows;
+      entries += trees[i].history_entries;
     }
   }
 

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <numeric>
 #include <random>
 
@@ -14,8 +15,12 @@ const StepLimits kManyRows{.max_rows = 200, .max_logits_rows = 80, .max_tree_row
 
 StepPlan PlanOf(std::vector<int> trees, std::vector<WaitingPrompt> prompts,
                 const StepLimits& limits = kLimits) {
+  std::vector<WaitingTree> waiting;
+  for (const int rows : trees) {
+    waiting.push_back({.rows = rows});
+  }
   StepPlan plan;
-  PlanStep(limits, trees, prompts, plan);
+  PlanStep(limits, waiting, prompts, plan);
   return plan;
 }
 
@@ -54,6 +59,31 @@ TEST(SchedulerTest, ShortPromptsShareAChunk) {
 TEST(SchedulerTest, ATreeThatDoesNotFitWaitsAndASmallerOnePassesIt) {
   EXPECT_EQ(Plan({60, 65, 9}, {}).trees, (std::vector<int>{0, 2}));
   EXPECT_EQ(Plan({65, 9}, {}).trees, (std::vector<int>{0, 1}));
+}
+
+TEST(SchedulerTest, ATreeWhoseHistoryDoesNotFitWaitsAndIsFirstInTheNextStep) {
+  StepLimits limits = kLimits;
+  limits.max_history_entries = 100;
+  // As tickets do it: who was in a step is behind the others in the next.
+  std::vector<int64_t> histories = {60, 50, 0, 40, 100};
+  std::vector<std::vector<int64_t>> steps;
+  for (int step = 0; step < 4; ++step) {
+    std::vector<WaitingTree> waiting;
+    for (const int64_t entries : histories) {
+      waiting.push_back({.rows = 1, .history_entries = entries});
+    }
+    StepPlan plan;
+    PlanStep(limits, waiting, {}, plan);
+    std::vector<int64_t> taken, left;
+    for (int i = 0; i < static_cast<int>(histories.size()); ++i) {
+      const bool in_step = std::find(plan.trees.begin(), plan.trees.end(), i) != plan.trees.end();
+      (in_step ? taken : left).push_back(histories[static_cast<size_t>(i)]);
+    }
+    steps.push_back(taken);
+    left.insert(left.end(), taken.begin(), taken.end());
+    histories = left;
+  }
+  EXPECT_EQ(steps, (std::vector<std::vector<int64_t>>{{60, 0, 40}, {50, 0, 40}, {100, 0}, {60, 40, 0}}));
 }
 
 TEST(SchedulerTest, TreesLeaveRowsToAWaitingPrompt) {

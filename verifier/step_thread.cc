@@ -1,11 +1,13 @@
 // The step thread: close, admit, plan, step, apply.
 #include <algorithm>
+#include <iterator>
 #include <random>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/base/status_macros.h"
+#include "verifier/control_lists.h"
 #include "verifier/device_step_runner.h"
 #include "verifier/host_step_runner.h"
 #include "verifier/self_test.h"
@@ -60,6 +62,8 @@ VerifierImpl::VerifierImpl(const VerifierOptions& options, std::unique_ptr<Model
               .max_logits_rows = options.max_logits_rows,
               .max_tree_rows = options.max_tree_nodes + 1,
               .prefill_chunk = options.prefill_chunk,
+              .max_history_entries =
+                  ControlCapacity(CapacityOf(options), model_->config().vocab_size).history_entries,
               .row_bounds = device.kind() == DeviceKind::kCuda
                                 ? StepSizes(CapacityOf(options)).BoundsWithPrompts()
                                 : std::vector<int>()},
@@ -76,7 +80,7 @@ VerifierImpl::VerifierImpl(const VerifierOptions& options, std::unique_ptr<Model
   for (auto* list : {&announced_, &queue_, &with_features_, &waiting_trees_, &waiting_prompts_}) {
     list->reserve(sequences + static_cast<size_t>(options.max_queue));
   }
-  tree_rows_.reserve(sequences);
+  waiting_.reserve(sequences);
   prompts_.reserve(sequences);
   plan_.trees.reserve(sequences);
   plan_.chunks.reserve(sequences);
@@ -218,10 +222,13 @@ void VerifierImpl::Plan() {
   queued_.store(static_cast<int>(table_.all().size()) - running, std::memory_order_relaxed);
   std::sort(waiting_trees_.begin(), waiting_trees_.end(), TicketBefore);
   std::sort(waiting_prompts_.begin(), waiting_prompts_.end(), TicketBefore);
-  tree_rows_.clear();
+  waiting_.clear();
   prompts_.clear();
   for (const Sequence* sequence : waiting_trees_) {
-    tree_rows_.push_back(sequence->round.tree.nodes());
+    waiting_.push_back({.rows = sequence->round.tree.nodes(),
+                        .history_entries = sequence->controls == nullptr
+                                               ? 0
+                                               : std::ssize(sequence->controls->step().history)});
   }
   for (const Sequence* sequence : waiting_prompts_) {
     const int32_t owed = sequence->log_probs.owed();
@@ -230,7 +237,7 @@ void VerifierImpl::Plan() {
          .scored = owed > 0,
          .before_trees = waiting_trees_.empty() || TicketBefore(sequence, waiting_trees_.front())});
   }
-  PlanStep(limits_, tree_rows_, prompts_, plan_);
+  PlanStep(limits_, waiting_, prompts_, plan_);
   trees_.clear();
   chunks_.clear();
   for (const int index : plan_.trees) {

@@ -174,7 +174,7 @@ class VerifierImpl final : public Verifier {
   std::vector<Sequence*> with_features_;
   std::vector<Sequence*> waiting_trees_;
   std::vector<Sequence*> waiting_prompts_;
-  std::vector<int> tree_rows_;
+  std::vector<WaitingTree> waiting_;  // of waiting_trees_
   std::vector<WaitingPrompt> prompts_;
   StepPlan plan_;
   std::vector<TreeInStep> trees_;

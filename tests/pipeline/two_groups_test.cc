@@ -106,9 +106,9 @@ class Simulation {
     if (verifying_ || waiting_trees_.empty()) {
       return;
     }
-    const std::vector<int> rows(waiting_trees_.size(), nodes_ + 1);
+    const std::vector<verifier::WaitingTree> trees(waiting_trees_.size(), {.rows = nodes_ + 1});
     verifier::PlanStep({.max_rows = 1024, .max_logits_rows = 512, .max_tree_rows = 256, .prefill_chunk = 512},
-                       rows, {}, plan_);
+                       trees, {}, plan_);
     const int count = static_cast<int>(plan_.trees.size());
     waiting_trees_.erase(waiting_trees_.begin(), waiting_trees_.begin() + count);
     verifying_ = true;
