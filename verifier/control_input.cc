@@ -18,18 +18,21 @@ size_t MaskBytes(const ControlCapacity& capacity, int64_t masks) {
 
 }  // namespace
 
+ControlBytes ControlInput::Bytes(const StepCapacity& capacity, int64_t vocabulary) {
+  const ControlCapacity lists(capacity, vocabulary);
+  ControlArrays unused;
+  return {.rows = Place(LargestStep(capacity), nullptr, unused),
+          .entries = static_cast<int64_t>(EntryBytes(lists.entries)),
+          .masks = static_cast<int64_t>(MaskBytes(lists, lists.masks))};
+}
+
 absl::StatusOr<ControlInput> ControlInput::Create(const StepCapacity& capacity, int64_t vocabulary,
                                                   Device& device) {
   ControlInput input(ControlCapacity(capacity, vocabulary), device);
-  const StepSize largest{.rows = capacity.max_rows,
-                         .logits_rows = capacity.max_logits_rows,
-                         .sequences = capacity.max_sequences,
-                         .trees = capacity.max_sequences,
-                         .pages_per_sequence = capacity.max_pages_per_sequence};
-  ControlArrays unused;
-  const auto rows = static_cast<size_t>(Place(largest, nullptr, unused));
-  const size_t entries = EntryBytes(input.capacity_.entries);
-  const size_t masks = MaskBytes(input.capacity_, input.capacity_.masks);
+  const ControlBytes bytes = Bytes(capacity, vocabulary);
+  const auto rows = static_cast<size_t>(bytes.rows);
+  const auto entries = static_cast<size_t>(bytes.entries);
+  const auto masks = static_cast<size_t>(bytes.masks);
   ASSIGN_OR_RETURN(input.host_rows_, device.AllocateHost(rows, "controls"));
   ASSIGN_OR_RETURN(input.device_rows_, device.Allocate(rows, "controls"));
   ASSIGN_OR_RETURN(input.host_entries_, device.AllocateHost(entries, "controls"));

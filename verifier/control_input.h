@@ -14,10 +14,18 @@
 
 namespace arborist::verifier {
 
+// Of ControlInput's blocks, of which there is one each on the device and on the host.
+struct ControlBytes {
+  int64_t rows = 0;
+  int64_t entries = 0;
+  int64_t masks = 0;
+};
+
 // The way of a controlled step's lists to a GPU. What there is of each row lies in one block, padded to the
 // step's size, whose copy can be recorded; entries and masks are copied beforehand, as many as there are.
 class ControlInput {
  public:
+  static ControlBytes Bytes(const StepCapacity& capacity, int64_t vocabulary);
   // For every size within the capacity. The device outlives it.
   static absl::StatusOr<ControlInput> Create(const StepCapacity& capacity, int64_t vocabulary,
                                              Device& device);

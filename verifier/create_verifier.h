@@ -18,6 +18,7 @@
 #include "verifier/shadow.h"
 #include "verifier/step_report.h"
 #include "verifier/step_runner.h"
+#include "verifier/step_size.h"
 #include "verifier/verifier.h"
 
 namespace arborist::verifier {
@@ -57,6 +58,9 @@ struct VerifierOptions {
                      const KvPlanes& planes, Device& device)>
       before_step = nullptr;
 };
+
+// The most that its steps hold.
+StepCapacity CapacityOf(const VerifierOptions& options);
 
 // Checks the options, runs the self-test (FAILED_PRECONDITION when a bit differs), on a GPU records steps
 // of every size, and starts the step thread. The device outlives the verifier, and no other

@@ -10,12 +10,11 @@
 #include "verifier/batch_builder.h"
 #include "verifier/control_lists.h"
 #include "verifier/shadow_verifier.h"
+#include "verifier/step_memory.h"
 #include "verifier/top_list.h"
 
 namespace arborist::verifier {
 namespace {
-
-constexpr int64_t kAlignment = 16;
 
 absl::Status InStep(const absl::Status& status, const StepSize& size) {
   return status.ok() ? status
@@ -62,80 +61,35 @@ DeviceStepRunner::DeviceStepRunner(const StepCapacity& capacity, Model* model, K
 }
 
 absl::Status DeviceStepRunner::Allocate() {
-  const auto rows = static_cast<size_t>(capacity_.max_rows);
-  const StepSize largest{.rows = capacity_.max_rows,
-                         .logits_rows = capacity_.max_logits_rows,
-                         .sequences = capacity_.max_sequences,
-                         .trees = capacity_.max_sequences,
-                         .pages_per_sequence = capacity_.max_pages_per_sequence};
-  ASSIGN_OR_RETURN(chosen_, device_.Allocate(rows * sizeof(TokenId), "step"));
-  ASSIGN_OR_RETURN(moves_, device_.Allocate(3 * rows * sizeof(int32_t), "step"));
-  ASSIGN_OR_RETURN(sample_scratch_,
-                   device_.Allocate(kernels::SampleTargetCudaScratchBytes(capacity_.max_logits_rows,
-                                                                          model_->config().vocab_size),
-                                    "sampling"));
-  RETURN_IF_ERROR(AllocateControlled());
-  Output unused;
-  const int64_t feature_bytes = capacity_.max_rows * hidden_ * static_cast<int64_t>(sizeof(BFloat16));
-  const auto bytes =
-      static_cast<size_t>(Place({largest, /*controlled=*/true}, nullptr, unused) + feature_bytes);
-  ASSIGN_OR_RETURN(output_, device_.Allocate(bytes, "step output"));
-  ASSIGN_OR_RETURN(host_output_, device_.AllocateHost(bytes, "step output"));
-  return absl::OkStatus();
-}
-
-absl::Status DeviceStepRunner::AllocateControlled() {
-  const int64_t vocabulary = model_->config().vocab_size;
-  const auto rows = static_cast<size_t>(capacity_.max_logits_rows);
-  ASSIGN_OR_RETURN(
-      choices_, device_.Allocate(rows * static_cast<size_t>(vocabulary) * sizeof(float), "controlled steps"));
-  ASSIGN_OR_RETURN(top_edges_, device_.Allocate(rows * kMaxTopLogProbs * sizeof(float), "controlled steps"));
-  ASSIGN_OR_RETURN(log_prob_scratch_, device_.Allocate(kernels::TokenLogProbCudaScratchBytes(
-                                                           capacity_.max_logits_rows, vocabulary),
-                                                       "controlled steps"));
-  size_t top_bytes = 0;  // they need not rise with the rows
-  for (const StepSize& size : sizes_.All()) {
-    top_bytes = std::max(top_bytes, kernels::TopKLogProbCudaScratchBytes(size.logits_rows, vocabulary));
-  }
-  ASSIGN_OR_RETURN(top_scratch_, device_.Allocate(top_bytes, "controlled steps"));
-  return absl::OkStatus();
-}
-
-int64_t DeviceStepRunner::Place(const StepKind& kind, std::byte* base, Output& output) const {
-  const StepSize& size = kind.size;
-  int64_t end = 0;
-  const auto take = [&]<typename T>(T*& array, int64_t elements) {
-    array = reinterpret_cast<T*>(base + end);
-    end = RoundUp(end + elements * static_cast<int64_t>(sizeof(T)), kAlignment);
+  const StepMemory memory = StepMemoryFor(capacity_, model_->config().vocab_size, hidden_);
+  const auto allocate = [this](int64_t bytes, absl::string_view what) {
+    return device_.Allocate(static_cast<size_t>(bytes), what);
   };
-  take(output.path, size.rows);
-  take(output.path_length, size.trees);
-  take(output.bonus, size.trees);
-  take(output.accept_error, size.trees);
-  take(output.log_prob, size.logits_rows * (kind.controlled ? kLogProbColumns : 1));
-  take(output.sample_error, size.logits_rows);
-  take(output.top, kind.controlled ? int64_t{size.logits_rows} * kMaxTopLogProbs : 0);
-  take(output.features, size.logits_rows * hidden_);
-  return end;
+  ASSIGN_OR_RETURN(chosen_, allocate(memory.chosen, "step"));
+  ASSIGN_OR_RETURN(moves_, allocate(memory.moves, "step"));
+  ASSIGN_OR_RETURN(sample_scratch_, allocate(memory.sample_scratch, "sampling"));
+  ASSIGN_OR_RETURN(choices_, allocate(memory.choices, "controlled steps"));
+  ASSIGN_OR_RETURN(top_edges_, allocate(memory.top_edges, "controlled steps"));
+  ASSIGN_OR_RETURN(log_prob_scratch_, allocate(memory.log_prob_scratch, "controlled steps"));
+  ASSIGN_OR_RETURN(top_scratch_, allocate(memory.top_scratch, "controlled steps"));
+  ASSIGN_OR_RETURN(output_, allocate(memory.output, "step output"));
+  ASSIGN_OR_RETURN(host_output_, device_.AllocateHost(output_.bytes(), "step output"));
+  return absl::OkStatus();
 }
 
 absl::Status DeviceStepRunner::RecordAll() {
   if (device_.launch_by_launch()) {
     return absl::OkStatus();
   }
-  const std::vector<StepSize> sizes = sizes_.All();
+  const std::vector<StepKind> kinds = RecordedKinds(capacity_);
   return device_.Measure(
       [&] {
-        for (const StepSize& size : sizes) {
-          RETURN_IF_ERROR(Recorded({size, /*controlled=*/false}).status());
-          // Without rows with logits there is nothing to control.
-          if (size.logits_rows > 0) {
-            RETURN_IF_ERROR(Recorded({size, /*controlled=*/true}).status());
-          }
+        for (const StepKind& kind : kinds) {
+          RETURN_IF_ERROR(Recorded(kind).status());
         }
         return absl::OkStatus();
       },
-      absl::StrCat(sizes.size(), " sizes of recorded steps"));
+      absl::StrCat(kinds.size(), " recorded steps"));
 }
 
 absl::StatusOr<RecordedWork*> DeviceStepRunner::Recorded(const StepKind& kind) {
@@ -166,8 +120,8 @@ absl::Status DeviceStepRunner::Enqueue(const StepKind& kind) {
   }
   const StepArrays in = input_.DeviceArrays(size);
   ASSIGN_OR_RETURN(const ForwardResult forward, model_->Forward(input_.View(size), cache_->planes()));
-  Output out;
-  const auto copied = static_cast<size_t>(Place(kind, output_.As<std::byte>(), out));
+  StepOutput out;
+  const auto copied = static_cast<size_t>(PlaceStepOutput(kind, hidden_, output_.As<std::byte>(), out));
   if (size.logits_rows > 0) {
     RETURN_IF_ERROR(device_.Mark("choosing tokens"));
     RETURN_IF_ERROR(kind.controlled
@@ -199,7 +153,7 @@ absl::Status DeviceStepRunner::Enqueue(const StepKind& kind) {
 
 absl::Status DeviceStepRunner::EnqueueSample(const StepSize& size, const StepArrays& in,
                                              View2<const float> logits, View1<float> log_prob,
-                                             const Output& out) {
+                                             const StepOutput& out) {
   const int64_t rows = size.logits_rows;
   return kernels_.sample_target(
       {.logits = logits,
@@ -215,7 +169,7 @@ absl::Status DeviceStepRunner::EnqueueSample(const StepSize& size, const StepArr
 
 // Chooses from other logits than the raw ones; what is told is of the raw ones.
 absl::Status DeviceStepRunner::EnqueueControlled(const StepSize& size, const StepArrays& in,
-                                                 View2<const float> raw, const Output& out) {
+                                                 View2<const float> raw, const StepOutput& out) {
   const int64_t rows = size.logits_rows;
   const ControlArrays controls = controls_.DeviceArrays(size);
   const ControlCapacity& capacity = controls_.capacity();
@@ -253,7 +207,8 @@ View2<float> DeviceStepRunner::Choices(int64_t rows) const {
   return {choices_.As<float>(), rows, vocabulary, vocabulary};
 }
 
-absl::Status DeviceStepRunner::EnqueueAccept(const StepSize& size, const StepArrays& in, const Output& out) {
+absl::Status DeviceStepRunner::EnqueueAccept(const StepSize& size, const StepArrays& in,
+                                             const StepOutput& out) {
   const int64_t rows = size.logits_rows;
   return kernels_.tree_accept({.tree_begin = {in.tree_begin, size.trees + 1},
                                .token = {in.token, rows},
@@ -307,7 +262,7 @@ absl::Status DeviceStepRunner::Run(std::span<const StepTree> trees, std::span<co
 
 absl::Status DeviceStepRunner::ReadOutcomes(const StepKind& kind, std::span<const StepTree> trees,
                                             std::span<const StepChunk> chunks) {
-  Place(kind, host_output_.As<std::byte>(), result_);
+  PlaceStepOutput(kind, hidden_, host_output_.As<std::byte>(), result_);
   const int64_t columns = kind.controlled ? kLogProbColumns : 1;
   for (size_t row = 0; row < batch_.logits_row.size(); ++row) {
     row_log_prob_[row] = result_.log_prob[static_cast<int64_t>(row) * columns];

@@ -17,6 +17,7 @@
 #include "verifier/model/model.h"
 #include "verifier/step_batch.h"
 #include "verifier/step_input.h"
+#include "verifier/step_output.h"
 #include "verifier/step_runner.h"
 #include "verifier/step_size.h"
 
@@ -49,38 +50,16 @@ class DeviceStepRunner final : public StepRunner {
                             BFloat16* out) override;
 
  private:
-  // Of a recorded step.
-  struct StepKind {
-    StepSize size;
-    bool controlled = false;
-
-    auto operator<=>(const StepKind&) const = default;
-  };
-  // What a step writes for the host, as pointers into one block.
-  struct Output {
-    int32_t* path = nullptr;          // [rows]
-    int32_t* path_length = nullptr;   // [trees]
-    TokenId* bonus = nullptr;         // [trees]
-    int32_t* accept_error = nullptr;  // [trees]
-    float* log_prob = nullptr;        // [logits rows]; of a controlled step [logits rows, kLogProbColumns]
-    int32_t* sample_error = nullptr;  // [logits rows]
-    TokenId* top = nullptr;           // [logits rows, kMaxTopLogProbs], of a controlled step
-    BFloat16* features = nullptr;     // [rows, hidden], of which the rows with logits are copied out
-  };
-
   DeviceStepRunner(const StepCapacity& capacity, Model* model, KvCache* cache, FeatureProjection* projection,
                    const kernels::KernelSet& kernels, Device& device, StepInput input, ControlInput controls);
   absl::Status Allocate();
-  absl::Status AllocateControlled();
-  // Points `output` into a block at `base` and returns how many bytes of it the host wants.
-  int64_t Place(const StepKind& kind, std::byte* base, Output& output) const;
   absl::StatusOr<RecordedWork*> Recorded(const StepKind& kind);
   absl::Status Enqueue(const StepKind& kind);
   absl::Status EnqueueSample(const StepSize& size, const StepArrays& in, View2<const float> logits,
-                             View1<float> log_prob, const Output& out);
+                             View1<float> log_prob, const StepOutput& out);
   absl::Status EnqueueControlled(const StepSize& size, const StepArrays& in, View2<const float> raw,
-                                 const Output& out);
-  absl::Status EnqueueAccept(const StepSize& size, const StepArrays& in, const Output& out);
+                                 const StepOutput& out);
+  absl::Status EnqueueAccept(const StepSize& size, const StepArrays& in, const StepOutput& out);
   absl::Status ReadOutcomes(const StepKind& kind, std::span<const StepTree> trees,
                             std::span<const StepChunk> chunks);
   absl::Status ReadTree(const StepTree& tree, int index);
@@ -111,7 +90,7 @@ class DeviceStepRunner final : public StepRunner {
   DeviceMemory output_;
   DeviceMemory host_output_;
 
-  Output result_;                             // of the last step, in host_output_
+  StepOutput result_;                         // of the last step, in host_output_
   std::vector<ChunkOutcome> chunk_outcomes_;  // [sequences]
   std::vector<TreeOutcome> outcomes_;
   std::vector<float> row_log_prob_;     // [logits rows]

@@ -13,7 +13,19 @@ namespace {
 // Enough to use every core, few enough that the gathered taps of a large model stay small.
 constexpr int64_t kGroupRows = 64;
 
+int64_t RowsBytes(const Projection& projection, int64_t rows) {
+  return rows * projection.hidden() * static_cast<int64_t>(sizeof(float));
+}
+
+int64_t WeightBytes(const Projection& projection) {
+  return projection.hidden() * projection.fc.columns * static_cast<int64_t>(ByteSize(projection.fc.dtype));
+}
+
 }  // namespace
+
+int64_t FeatureProjection::BytesOnGpu(const Projection& projection, int64_t max_rows) {
+  return RowsBytes(projection, 1) + RowsBytes(projection, max_rows) + WeightBytes(projection);
+}
 
 absl::StatusOr<FeatureProjection> FeatureProjection::Create(Projection projection, int64_t max_rows,
                                                             Device& device) {
@@ -22,18 +34,18 @@ absl::StatusOr<FeatureProjection> FeatureProjection::Create(Projection projectio
   const int64_t hidden = source.hidden(), inputs = source.fc.columns;
   const bool cpu = device.kind() == DeviceKind::kCpu;
   const int64_t rows = cpu ? kGroupRows : max_rows;
-  const auto allocate = [&device](int64_t elements, size_t size) {
-    return device.Allocate(static_cast<size_t>(elements) * size, "feature projection");
+  const auto allocate = [&device](int64_t bytes) {
+    return device.Allocate(static_cast<size_t>(bytes), "feature projection");
   };
-  ASSIGN_OR_RETURN(made.norm_, allocate(hidden, sizeof(float)));
+  ASSIGN_OR_RETURN(made.norm_, allocate(RowsBytes(source, 1)));
   RETURN_IF_ERROR(device.Copy(made.norm_.data(), source.norm.data(), made.norm_.bytes()));
-  ASSIGN_OR_RETURN(made.projected_, allocate(rows * hidden, sizeof(float)));
+  ASSIGN_OR_RETURN(made.projected_, allocate(RowsBytes(source, rows)));
   made.fc_ = source.fc;
   if (cpu) {
-    ASSIGN_OR_RETURN(made.taps_, allocate(rows * inputs, sizeof(float)));
-    ASSIGN_OR_RETURN(made.feature_, allocate(rows * hidden, sizeof(BFloat16)));
+    ASSIGN_OR_RETURN(made.taps_, allocate(rows * inputs * static_cast<int64_t>(sizeof(float))));
+    ASSIGN_OR_RETURN(made.feature_, allocate(rows * hidden * static_cast<int64_t>(sizeof(BFloat16))));
   } else {
-    ASSIGN_OR_RETURN(made.fc_memory_, allocate(hidden * inputs, ByteSize(source.fc.dtype)));
+    ASSIGN_OR_RETURN(made.fc_memory_, allocate(WeightBytes(source)));
     RETURN_IF_ERROR(device.Copy(made.fc_memory_.data(), source.fc.data, made.fc_memory_.bytes()));
     made.fc_.data = made.fc_memory_.data();
   }

@@ -17,6 +17,8 @@ namespace arborist::verifier {
 // Fills the feature plane. A thin caller of the kernel with its weights and scratch in the device's memory.
 class FeatureProjection {
  public:
+  // What Create allocates on a GPU.
+  static int64_t BytesOnGpu(const Projection& projection, int64_t max_rows);
   // Rows are projected at most max_rows at a time on a GPU, some dozens on the CPU. The device outlives it.
   static absl::StatusOr<FeatureProjection> Create(Projection projection, int64_t max_rows, Device& device);
 

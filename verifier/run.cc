@@ -39,6 +39,7 @@
 #include "verifier/model/model.h"
 #include "verifier/service.h"
 #include "verifier/shadow_monitor.h"
+#include "verifier/step_memory.h"
 #include "verifier/step_monitor.h"
 
 namespace arborist::verifier {
@@ -70,15 +71,18 @@ KvShape ShapeOfCache(const Config& config, const ModelConfig& model, bool featur
 }
 
 // On a GPU the steps' own buffers and recorded work come after the cache.
-int64_t AffordableBytes(const Device& device) {
-  return device.kind() == DeviceKind::kCpu ? kDefaultCacheBytes
-                                           : static_cast<int64_t>(device.bytes_left() / 10 * 9);
-}
-
-// Room for max_sequences full contexts, within what is affordable; always for one.
-int64_t DefaultPages(const Config& config, int context, int64_t page_bytes, const Device& device) {
-  const int64_t one = CeilDiv(context + config.max_tree_nodes + 1, kPageRows);
-  return std::max(one, std::min(one * config.max_sequences, AffordableBytes(device) / page_bytes));
+int64_t PagesOf(const Config& config, const VerifierOptions& options, const ModelConfig& model,
+                const std::optional<Projection>& projection, int64_t page_bytes, const Device& device) {
+  if (config.kv_pages > 0) {
+    return config.kv_pages;
+  }
+  const int64_t bytes =
+      device.kind() == DeviceKind::kCpu
+          ? kDefaultCacheBytes
+          : BytesForCache(static_cast<int64_t>(device.bytes_left()),
+                          BytesBesideCache(options, model, projection.has_value() ? &*projection : nullptr));
+  return DefaultPages(CeilDiv(options.max_context + options.max_tree_nodes + 1, kPageRows),
+                      options.max_sequences, page_bytes, bytes);
 }
 
 VerifierIdentity IdentityOf(const Config& config, std::string checkpoint, const Device& device) {
@@ -162,8 +166,7 @@ absl::StatusOr<Loaded> Load(const Config& config, Device& device, StartupPhases&
     loaded.constraints = std::make_unique<ConstraintCompiler>(std::move(vocabulary.vocabulary));
   }
   // Weights and activations are there now; the cache gets its part of the rest.
-  options.pages =
-      config.kv_pages > 0 ? config.kv_pages : DefaultPages(config, context, loaded.page_bytes, device);
+  options.pages = PagesOf(config, options, shape, projection, loaded.page_bytes, device);
   ASSIGN_OR_RETURN(std::string checkpoint, CheckpointFingerprint(config.model));
   loaded.info = {.fingerprint = VerifierFingerprint(IdentityOf(config, std::move(checkpoint), device)),
                  .projection_hash = projection.has_value() ? projection->hash : "",

@@ -51,14 +51,13 @@ StepContents ContentsOf(const StepBatch& batch) {
           .pages = batch.rows == 0 ? 0 : *std::max_element(blocks, blocks + batch.rows)};
 }
 
-absl::StatusOr<StepInput> StepInput::Create(const StepCapacity& capacity, Device& device) {
-  const StepSize largest{.rows = capacity.max_rows,
-                         .logits_rows = capacity.max_logits_rows,
-                         .sequences = capacity.max_sequences,
-                         .trees = capacity.max_sequences,
-                         .pages_per_sequence = capacity.max_pages_per_sequence};
+int64_t StepInput::Bytes(const StepCapacity& capacity) {
   StepArrays unused;
-  const auto bytes = static_cast<size_t>(Place(largest, nullptr, unused));
+  return Place(LargestStep(capacity), nullptr, unused);
+}
+
+absl::StatusOr<StepInput> StepInput::Create(const StepCapacity& capacity, Device& device) {
+  const auto bytes = static_cast<size_t>(Bytes(capacity));
   StepInput input(device);
   ASSIGN_OR_RETURN(input.host_block_, device.AllocateHost(bytes, "step input"));
   ASSIGN_OR_RETURN(input.device_block_, device.Allocate(bytes, "step input"));

@@ -40,6 +40,8 @@ StepContents ContentsOf(const StepBatch& batch);
 // copy.
 class StepInput {
  public:
+  // Of one block of Create's: one on the device, one on the host.
+  static int64_t Bytes(const StepCapacity& capacity);
   // For every size within the capacity. The device outlives it.
   static absl::StatusOr<StepInput> Create(const StepCapacity& capacity, Device& device);
 

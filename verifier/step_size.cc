@@ -31,6 +31,14 @@ int BoundOf(int value, const std::vector<int>& bounds) {
 
 }  // namespace
 
+StepSize LargestStep(const StepCapacity& capacity) {
+  return {.rows = capacity.max_rows,
+          .logits_rows = capacity.max_logits_rows,
+          .sequences = capacity.max_sequences,
+          .trees = capacity.max_sequences,
+          .pages_per_sequence = capacity.max_pages_per_sequence};
+}
+
 StepSizes::StepSizes(const StepCapacity& capacity) : capacity_(capacity) {
   std::set<int> bounds(std::begin(kSmallBounds), std::end(kSmallBounds));
   for (int rows = kLargeBound; rows < capacity.max_rows; rows *= 2) {

@@ -24,6 +24,8 @@ struct StepSize {
   auto operator<=>(const StepSize&) const = default;
 };
 
+StepSize LargestStep(const StepCapacity& capacity);
+
 // What a step holds.
 struct StepContents {
   int rows = 0;

@@ -121,7 +121,7 @@ class VerifierImpl final : public Verifier {
   // After a step or a copy failed on a GPU, which leaves it unusable: ends everything.
   void FailDevice();
   void BuildCommitted(int index, double step_seconds);
-  int TreeRows() const;  // of the step
+  int TreeRows() const;           // of the step
   void DecideBudgets();
   void NoteStepCost();
   void ReportStep(double seconds) const;
@@ -190,7 +190,6 @@ class VerifierImpl final : public Verifier {
   Clock::time_point step_begin_;
 };
 
-StepCapacity CapacityOf(const VerifierOptions& options);
 // The cache that the options ask for.
 KvShape CacheShape(const VerifierOptions& options, const ModelConfig& model, bool features);
 
