@@ -2,11 +2,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "kernels/backend.h"
 #include "verifier/testing/lifecycle_support.h"
 
 namespace arborist::verifier {
@@ -89,6 +91,34 @@ TEST(AutomaticTest, TreesThatTakeTooLongAreGivenUp) {
   };
   Follow(*verifier, Automatic("r", 1500), slowly, plain, trees);
   EXPECT_GT(plain, 10 * trees);
+}
+
+TEST(AutomaticTest, WhatControlledStepsTakeChangesNoBudgetOfOthers) {
+  kernels::KernelSet slow = kernels::KernelsFor(DeviceKind::kCpu);
+  slow.logit_controls = [](const kernels::LogitControlsArgs& args, StreamView stream) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    return kernels::KernelsFor(DeviceKind::kCpu).logit_controls(args, stream);
+  };
+  std::atomic<double> plain_rate{0};
+  TestVerifierOptions options;
+  options.kernels = &slow;
+  options.verifier.measure_costs = true;
+  options.verifier.on_budget_report = [&](const BudgetReport& report) { plain_rate = report.plain_rate; };
+  TestVerifier verifier(std::move(options));
+  const auto rate = [&](const std::string& id) {
+    int plain = 0, trees = 0;
+    plain_rate = 0;
+    Follow(
+        *verifier, Automatic(id, 10), [](std::span<const TokenId> tokens) { return Chain(tokens.back(), 8); },
+        plain, trees);
+    return plain_rate.load();
+  };
+  const double before = rate("before");
+  ASSERT_GT(before, 0);
+  OpenArgs controlled = Request("controlled", 20, 60, 8);
+  controlled.controls.top_log_probs = 1;
+  EXPECT_EQ(DecodePlain(*verifier, controlled).tokens.size(), 60u);
+  EXPECT_GT(rate("after"), before / 10) << before;  // there are reports once a second
 }
 
 TEST(AutomaticTest, CostsMeasuredAtStartLeaveThePagesFree) {

@@ -37,13 +37,13 @@ class SequenceBudgets {
   // Of each kind that the step has changed between plain decoding, trees and trials, and of all once a
   // second.
   void Report(Clock::time_point now, const OnBudgetReport& report);
-  // A step without prompt rows, everything around it included.
+  // A step without prompt rows and controls, everything around it included.
   void SeeStep(int rows, int trees, Clock::time_point begin, Clock::time_point end);
 
   // A step with prompt rows ended: trees that waited for it were away for longer than drafts take.
   void SeePrompt(Clock::time_point end) { prompt_end_ = end; }
-  // A step with prompt rows, or that was compared with an oracle, took longer than the rows of its trees do,
-  // which is no loss of those that draft. Before Decide; `trees` may be 0.
+  // A step with prompt rows or controls, or that was compared with an oracle, took longer than the rows of
+  // its trees do, which is no loss of those that draft. Before Decide; `trees` may be 0.
   void Excuse(int rows, int trees, Clock::time_point begin, Clock::time_point end);
 
   // Of the sequence's next tree, after Decide; notes that it is told.

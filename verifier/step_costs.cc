@@ -1,4 +1,5 @@
 // The step thread's part in AUTO's budgets: what steps cost, and what is decided after each.
+#include "verifier/control_lists.h"
 #include "verifier/cost_measurement.h"
 #include "verifier/verifier_impl.h"
 
@@ -22,12 +23,19 @@ int VerifierImpl::TreeRows() const {
   return rows;
 }
 
+// What a controlled step takes beyond its rows is its controls' doing, and whoever decodes without any would
+// draft less for it; so no budget follows from it. A sequence with controls gets the budgets of one without:
+// what controls add hardly depends on the tree.
+bool VerifierImpl::StepShowsItsCost() const {
+  return chunks_.empty() && !runner_->shadowed() && !IsControlled(step_trees_, step_chunks_);
+}
+
 void VerifierImpl::DecideBudgets() {
   for (int i = 0; i < static_cast<int>(trees_.size()); ++i) {
     budgets_.See(*trees_[i].sequence, runner_->outcome(i), step_begin_, static_cast<int>(trees_.size()));
   }
   const auto now = Clock::now();
-  if (!chunks_.empty() || runner_->shadowed()) {
+  if (!StepShowsItsCost()) {
     budgets_.Excuse(TreeRows(), static_cast<int>(trees_.size()), step_begin_, now);
   }
   budgets_.Decide(now);
@@ -45,7 +53,7 @@ void VerifierImpl::NoteStepCost() {
   if (!chunks_.empty()) {
     budgets_.SeePrompt(now);
   }
-  if (chunks_.empty() && !runner_->shadowed() && step_status_.ok()) {
+  if (StepShowsItsCost() && step_status_.ok()) {
     budgets_.SeeStep(TreeRows(), static_cast<int>(trees_.size()), step_begin_, now);
   }
 }

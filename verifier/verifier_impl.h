@@ -122,6 +122,7 @@ class VerifierImpl final : public Verifier {
   void FailDevice();
   void BuildCommitted(int index, double step_seconds);
   int TreeRows() const;           // of the step
+  bool StepShowsItsCost() const;  // the cost of its trees' rows
   void DecideBudgets();
   void NoteStepCost();
   void ReportStep(double seconds) const;
