@@ -303,14 +303,18 @@ void GenerateReactor::Sample::OnChunk(AnswerChunk chunk) {
     reactor_.outbox_.PushPreface(ChunkMessage(index_, std::move(chunk)));
     return;
   }
+  if (cut_) {
+    return;
+  }
   if (!reactor_.outbox_.PushResult(ChunkMessage(index_, std::move(chunk)))) {
+    cut_ = true;
     reactor_.CancelFlows(reactor_.SlowReader());
   }
 }
 
 void GenerateReactor::Sample::OnFinish(const Answer& answer) {
-  if (!reactor_.outbox_.PushResult(
-          FinalMessage(index_, reactor_.facts_, answer, reactor_.SecondsSinceArrival()))) {
+  if (cut_ || !reactor_.outbox_.PushResult(
+                  FinalMessage(index_, reactor_.facts_, answer, reactor_.SecondsSinceArrival()))) {
     reactor_.SampleEnded(reactor_.SlowReader());
     return;
   }

@@ -44,6 +44,7 @@ class GenerateReactor : public grpc::ServerWriteReactor<v1::GenerateResponse> {
     GenerateReactor& reactor_;
     const uint32_t index_;
     absl::Time last_tokens_ = absl::InfinitePast();
+    bool cut_ = false;  // a chunk found no room: the rest must not look like the whole answer
   };
 
   void Begin();

@@ -119,6 +119,7 @@ class ServerOutbox {
       preface_source_ = nullptr;  // the peer is gone; the reactor hears of it by OnCancel
       preface_.clear();
       results_.clear();
+      result_bytes_ = 0;
       sign_of_life_.reset();
       bulk_.clear();
     }

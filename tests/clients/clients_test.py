@@ -53,6 +53,7 @@ class WithStubs(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.stub = example.connect(CLUSTER.coordinator.address)
+        cls.stub.GetModel(pb.GetModelRequest(), timeout=60)  # connects: a test's short deadline is then the call's alone
         cls.request = pb.GenerateRequest(text=example.PROMPT, max_tokens=40, temperature=0, ignore_eos=True)
         cls.plain = CLUSTER.generate("--prompt", example.PROMPT, "--max-tokens", 40, "--temperature", 0, "--ignore-eos")
 
