@@ -126,6 +126,13 @@ class ServerOutbox {
     Pump(lock);
   }
 
+  // The write in flight began longer ago: its reader takes nothing, and nothing but a TryCancel of the call
+  // ends it.
+  bool WriteOverdue(std::chrono::milliseconds patience) const {
+    std::unique_lock lock(mutex_);
+    return writing_ && Clock::now() - write_began_ > patience;
+  }
+
   // The end was decided this long ago, but a reader that takes nothing holds it up: TryCancel the call.
   bool Overdue(std::chrono::milliseconds patience) const {
     std::unique_lock lock(mutex_);
@@ -201,6 +208,7 @@ class ServerOutbox {
       return;
     }
     writing_ = true;
+    write_began_ = Clock::now();
     write_(&in_flight_);
   }
 
@@ -218,6 +226,7 @@ class ServerOutbox {
   std::deque<Message> bulk_;
   Message in_flight_;  // belongs to gRPC while writing_
   bool writing_ = false;
+  Clock::time_point write_began_;  // of the newest
   std::optional<grpc::Status> end_;
   Clock::time_point ended_at_;
   bool finished_ = false;

@@ -167,6 +167,34 @@ TEST(ServerOutboxTest, FailedWriteDropsWhatWaitsAndStillFinishesOnce) {
   EXPECT_TRUE(reactor.finished);
 }
 
+TEST(ServerOutboxTest, ABrokenStreamOwesNoBytesAnyMore) {
+  Reactor reactor;
+  EXPECT_TRUE(reactor.outbox.PushResult({"a"}));
+  EXPECT_TRUE(reactor.outbox.PushResult({"123456789"}));
+  EXPECT_FALSE(reactor.outbox.PushResult({"12"}));  // no room beside the nine
+  reactor.Complete(/*ok=*/false);
+  EXPECT_TRUE(reactor.outbox.PushResult({"a"}));
+  EXPECT_TRUE(reactor.outbox.PushResult({"1234567"}));
+  EXPECT_TRUE(reactor.outbox.PushResult({"12"}));
+}
+
+TEST(ServerOutboxTest, AWriteIsOverdueFromItsOwnStart) {
+  constexpr std::chrono::milliseconds kPatience{20};
+  Reactor reactor;
+  EXPECT_FALSE(reactor.outbox.WriteOverdue(kPatience));
+  EXPECT_TRUE(reactor.outbox.PushResult({"a"}));
+  EXPECT_TRUE(reactor.outbox.PushResult({"b"}));
+  std::this_thread::sleep_for(2 * kPatience);
+  EXPECT_TRUE(reactor.outbox.WriteOverdue(kPatience));
+  EXPECT_FALSE(reactor.outbox.WriteOverdue(std::chrono::hours(1)));
+  reactor.Complete();  // the next one starts
+  EXPECT_FALSE(reactor.outbox.WriteOverdue(std::chrono::hours(1)));
+  std::this_thread::sleep_for(2 * kPatience);
+  EXPECT_TRUE(reactor.outbox.WriteOverdue(kPatience));
+  reactor.Complete();
+  EXPECT_FALSE(reactor.outbox.WriteOverdue(kPatience));
+}
+
 TEST(ServerOutboxTest, OverdueOnlyWhenAnEndIsHeldUp) {
   Reactor reactor;
   EXPECT_TRUE(reactor.outbox.PushResult({"a"}));
