@@ -186,6 +186,29 @@ TEST_F(RequestFlowTest, APathThatBreaksAfterTheLastTokenHasFinished) {
   ExpectWholeScript(0);
 }
 
+TEST_F(RequestFlowTest, AnEndThatTheRequestDoesNotBearOutIsAFault) {
+  for (const FinishReason reason : {FinishReason::kMaxTokens, FinishReason::kConstraint}) {
+    sink_ = testing::RecordingSink();
+    Begin(Mode::kTree);
+    router_.first.calls.clear();
+    router_.drafter.last().Send(script_, 0, 5, reason);
+    EXPECT_TRUE(sink_.tokens.empty());
+    ASSERT_EQ(router_.first.calls.size(), 1u);
+    router_.first.last().Send(script_, 0, size(), FinishReason::kMaxTokens);
+    ExpectWholeScript(1);
+  }
+  sink_ = testing::RecordingSink();
+  start_.sampling.stop_ids = {script_[7]};
+  start_.sampling.bad_words = {"word"};
+  Begin(Mode::kTree);
+  router_.drafter.last().Send(script_, 0, 5);
+  router_.drafter.last().Send(script_, 0, 4, FinishReason::kConstraint);  // of what goes on already
+  router_.first.last().Send(script_, 5, 6, FinishReason::kConstraint);
+  EXPECT_EQ(sink_.text, "the wh");
+  EXPECT_EQ(sink_.answer.finish, FinishReason::kConstraint);
+  EXPECT_EQ(sink_.answer.fallbacks, 1);
+}
+
 TEST_F(RequestFlowTest, ALostVerifierIsReplacedByOneOfEqualFingerprint) {
   router_.verifiers = 2;
   Begin(Mode::kOff);

@@ -134,6 +134,8 @@ TEST_F(RequestFlowTextTest, AStopStringAcrossManyRunsIsHeldBackUntilItIsCertain)
 }
 
 TEST_F(RequestFlowTextTest, AConstraintMayEndTheAnswerWithOrWithoutATokenMore) {
+  start_.sampling.constraint_kind = ConstraintKind::kRegex;
+  start_.sampling.constraint = "the w";
   Begin(Mode::kTree);
   router_.drafter.last().Send(script_, 0, 5, FinishReason::kConstraint);
   EXPECT_EQ(sink_.text, "the w");

@@ -97,6 +97,23 @@ absl::Status CheckLogProbs(const PathStart& state, int32_t vocabulary_size, cons
   return absl::OkStatus();
 }
 
+// The reasons that the request itself bears out or not; a stop id is checked with the tokens.
+absl::Status CheckFinish(const PathStart& state, int64_t known, int64_t end, FinishReason finish) {
+  const SamplingParameters& sampling = state.sampling;
+  if (finish != FinishReason::kNone && end < known) {
+    return Bad("tokens end the answer at position ", end, ", expected ", known, " at least");
+  }
+  const int64_t most = static_cast<int64_t>(state.prompt.size()) + sampling.max_tokens;
+  if (finish == FinishReason::kMaxTokens && end != most) {
+    return Bad("tokens end the answer by MAX_TOKENS at position ", end, ", expected ", most);
+  }
+  if (finish == FinishReason::kConstraint && sampling.constraint_kind == ConstraintKind::kNone &&
+      sampling.bad_words.empty()) {
+    return Bad("tokens end the answer by CONSTRAINT, expected a request with one");
+  }
+  return absl::OkStatus();
+}
+
 template <typename T>
 void DropFirst(std::vector<T>& values, int64_t count) {
   values.erase(values.begin(), values.begin() + std::min<int64_t>(count, values.size()));
@@ -133,6 +150,7 @@ absl::Status TakeNew(const PathStart& state, int32_t vocabulary_size, TokenRun& 
     return Bad("tokens reach position ", end, ", expected none after the answer's end at ", known);
   }
   absl::Status status = CheckTokens(state, vocabulary_size, run);
+  status.Update(CheckFinish(state, known, end, run.finish));
   status.Update(CheckLogProbs(state, vocabulary_size, run));
   if (!status.ok()) {
     return status;
