@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <string>
 #include <vector>
 
@@ -26,7 +27,8 @@ struct Config {
   int default_max_tokens = 0;  // 0: the context limit
   absl::Duration max_timeout;
   size_t max_unsent_bytes = 0;
-  std::string metrics_listen;  // empty: nowhere
+  std::chrono::milliseconds reader_patience{30000};  // proto/arborist/v1/coordinator.proto names it
+  std::string metrics_listen;                        // empty: nowhere
   LogLevel log_level = LogLevel::kInfo;
 };
 

@@ -52,6 +52,16 @@ void Coordinator::Watch(const std::shared_ptr<RequestFlow>& flow) {
   flows_.push_back(flow);
 }
 
+void Coordinator::Watch(WatchedCall& call) {
+  const std::lock_guard lock(calls_mutex_);
+  calls_.insert(&call);
+}
+
+void Coordinator::Unwatch(WatchedCall& call) {
+  const std::lock_guard lock(calls_mutex_);
+  calls_.erase(&call);
+}
+
 void Coordinator::Tick() {
   std::vector<std::shared_ptr<RequestFlow>> live;
   {
@@ -66,6 +76,10 @@ void Coordinator::Tick() {
   const absl::Time now = absl::Now();
   for (const auto& flow : live) {
     flow->Tick(now);
+  }
+  const std::lock_guard lock(calls_mutex_);
+  for (WatchedCall* call : calls_) {
+    call->Tick(now);
   }
 }
 

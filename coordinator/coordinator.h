@@ -4,6 +4,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 #include "common/log/log_limit.h"
@@ -18,6 +19,15 @@
 #include "coordinator/worker.h"
 
 namespace arborist::coordinator {
+
+// A call that the ticker visits.
+class WatchedCall {
+ public:
+  virtual void Tick(absl::Time now) = 0;
+
+ protected:
+  ~WatchedCall() = default;
+};
 
 // What all requests share. Thread-safe. The registry outlives it, and it outlives the last scrape.
 class Coordinator {
@@ -44,6 +54,9 @@ class Coordinator {
   FlowSettings SettingsFor(const VerifierFacts& model);
   // The flow gets its ticks as long as it lives.
   void Watch(const std::shared_ptr<RequestFlow>& flow);
+  // The call gets them until Unwatch, which waits for the one under way.
+  void Watch(WatchedCall& call);
+  void Unwatch(WatchedCall& call);
   void Tick();
 
  private:
@@ -57,6 +70,8 @@ class Coordinator {
   LogLimit log_limit_{/*per_second=*/100, /*burst=*/1000};
   std::mutex mutex_;
   std::vector<std::weak_ptr<RequestFlow>> flows_;  // guarded by mutex_
+  std::mutex calls_mutex_;                         // held while calls are visited
+  std::unordered_set<WatchedCall*> calls_;
   std::unique_ptr<PeerRouter> router_;
   Worker worker_;  // last: ends first
 };

@@ -15,6 +15,8 @@ namespace {
 
 // Encoding takes longer than a reaction may.
 constexpr size_t kLongRequestBytes = 32 << 10;
+// How long after its deadline a call waits for its client to take what is left.
+constexpr absl::Duration kStatusPatience = absl::Seconds(2);
 
 // Of each answer a chunk and its end, and what cannot be joined beside them.
 ServerOutbox<v1::GenerateResponse>::Bounds OutboxBounds(const v1::GenerateRequest& request, size_t bytes) {
@@ -62,6 +64,7 @@ void GenerateReactor::Start() {
     return;
   }
   admitted_ = *answers;
+  coordinator_.Watch(*this);
   waits_ = true;
   coordinator_.metrics().Awaiting(1);
   if (request_.ByteSizeLong() * static_cast<size_t>(*answers) > kLongRequestBytes) {
@@ -94,7 +97,9 @@ absl::Status GenerateReactor::Resolve() {
             .seed = resolved.start.sampling.seed,
             .prompt_tokens = static_cast<int64_t>(resolved.start.prompt.size())};
   coordinator_.metrics().PromptRead(facts_.prompt_tokens);
-  const std::vector<std::shared_ptr<RequestFlow>> flows = MakeFlows(std::move(resolved));
+  const FlowSettings settings = SettingsFor(resolved);
+  const absl::Time deadline = resolved.start.deadline;
+  const std::vector<std::shared_ptr<RequestFlow>> flows = MakeFlows(std::move(resolved), settings);
   Coordinator& coordinator = coordinator_;  // from here on a cancel may end the call, and with it this object
   {
     const std::lock_guard lock(mutex_);
@@ -103,6 +108,7 @@ absl::Status GenerateReactor::Resolve() {
     }
     flows_ = flows;
     running_ = flows.size();
+    deadline_ = deadline;
   }
   for (const auto& flow : flows) {
     coordinator.Watch(flow);
@@ -113,12 +119,12 @@ absl::Status GenerateReactor::Resolve() {
   return absl::OkStatus();
 }
 
-std::vector<std::shared_ptr<RequestFlow>> GenerateReactor::MakeFlows(ResolvedRequest resolved) {
+std::vector<std::shared_ptr<RequestFlow>> GenerateReactor::MakeFlows(ResolvedRequest resolved,
+                                                                     const FlowSettings& settings) {
   if (resolved.text.echo) {
     SetEcho(resolved.start.prompt, resolved.samples);
   }
   resolved.start.request_id = facts_.request_id;
-  const FlowSettings settings = SettingsFor(resolved);
   std::vector<std::shared_ptr<RequestFlow>> flows;
   for (int index = 0; index < resolved.samples; ++index) {
     PathStart start = resolved.start;
@@ -181,6 +187,32 @@ absl::Status GenerateReactor::SlowReader() const {
                                       coordinator_.config().max_unsent_bytes, ", expected a faster reader"));
 }
 
+absl::Status GenerateReactor::StoppedReader() const {
+  return ErrorWithReason(absl::StatusCode::kResourceExhausted, reason::kSlowReader,
+                         absl::StrCat("nothing was read for ", coordinator_.config().reader_patience.count(),
+                                      " ms, expected a faster reader"));
+}
+
+// Under the coordinator's lock, so OnDone waits. gRPC runs no reaction on the stack of TryCancel.
+void GenerateReactor::Tick(absl::Time now) {
+  const bool reads_nothing = outbox_.WriteOverdue(coordinator_.config().reader_patience);
+  bool had_ended_well = false;
+  {
+    const std::lock_guard lock(mutex_);
+    if (cut_off_ || (!reads_nothing && now < deadline_ + kStatusPatience)) {
+      return;
+    }
+    cut_off_ = true;
+    had_ended_well = ended_well_;
+  }
+  if (had_ended_well) {  // else its flows have told or tell now
+    coordinator_.metrics().GenerateFailed(StoppedReader(), reason::kSlowReader, kCoordinatorOrigin, false);
+  } else {
+    CancelFlows(StoppedReader());
+  }
+  context_.TryCancel();
+}
+
 void GenerateReactor::CancelFlows(const absl::Status& why) {
   std::vector<std::shared_ptr<RequestFlow>> flows;
   {
@@ -202,6 +234,7 @@ void GenerateReactor::OnCancel() {
 
 void GenerateReactor::OnDone() {
   if (admitted_ > 0) {
+    coordinator_.Unwatch(*this);
     coordinator_.admission().Leave(admitted_);
   }
   delete this;
@@ -235,12 +268,17 @@ void GenerateReactor::End(const absl::Status& status) {
   NoLongerWaits();
   const std::string reason = ReasonOf(status);
   if (!status.ok()) {
-    const bool deadline_passed = absl::Now() >= absl::FromChrono(context_.deadline());
+    const bool deadline_passed =
+        IsOverByDeadline(absl::Now(), arrived_, absl::FromChrono(context_.deadline()));
     coordinator_.metrics().GenerateFailed(status, reason, OriginOf(status), deadline_passed);
   }
   coordinator_.metrics().CallEnded(Method::kGenerate, status.code(), SecondsSinceArrival());
   LogEnd(status.code(), reason);
   if (status.ok()) {
+    {
+      const std::lock_guard lock(mutex_);
+      ended_well_ = true;
+    }
     outbox_.Close(grpc::Status::OK);
   } else {
     outbox_.Abort(ToGrpcStatus(status, kCoordinatorOrigin));
@@ -296,9 +334,6 @@ void GenerateReactor::Sample::Count(int64_t tokens) {
 }
 
 void GenerateReactor::Sample::OnChunk(AnswerChunk chunk) {
-  if (!chunk.tokens.empty()) {
-    Count(static_cast<int64_t>(chunk.tokens.size()));
-  }
   if (!chunk.prompt_log_probs.empty()) {
     reactor_.outbox_.PushPreface(ChunkMessage(index_, std::move(chunk)));
     return;
@@ -306,9 +341,12 @@ void GenerateReactor::Sample::OnChunk(AnswerChunk chunk) {
   if (cut_) {
     return;
   }
+  const int64_t tokens = static_cast<int64_t>(chunk.tokens.size());
   if (!reactor_.outbox_.PushResult(ChunkMessage(index_, std::move(chunk)))) {
     cut_ = true;
     reactor_.CancelFlows(reactor_.SlowReader());
+  } else if (tokens > 0) {
+    Count(tokens);
   }
 }
 

@@ -19,7 +19,7 @@ namespace arborist::coordinator {
 // One Generate call: the request becomes a flow for each of its answers, what they say becomes messages. The
 // call ends when all flows have: with OK, or with the error of the first that failed, which cancels the
 // others. Deletes itself in OnDone.
-class GenerateReactor : public grpc::ServerWriteReactor<v1::GenerateResponse> {
+class GenerateReactor : public grpc::ServerWriteReactor<v1::GenerateResponse>, private WatchedCall {
  public:
   GenerateReactor(Coordinator& coordinator, grpc::CallbackServerContext& context,
                   const v1::GenerateRequest& request);
@@ -47,15 +47,18 @@ class GenerateReactor : public grpc::ServerWriteReactor<v1::GenerateResponse> {
     bool cut_ = false;  // a chunk found no room: the rest must not look like the whole answer
   };
 
+  // Cuts off a client that takes nothing: its answers would hold their places without end.
+  void Tick(absl::Time now) override;
   void Begin();
   absl::Status Resolve();
-  std::vector<std::shared_ptr<RequestFlow>> MakeFlows(ResolvedRequest resolved);
+  std::vector<std::shared_ptr<RequestFlow>> MakeFlows(ResolvedRequest resolved, const FlowSettings& settings);
   FlowSettings SettingsFor(ResolvedRequest& resolved);
   void SetEcho(const std::vector<TokenId>& prompt, int answers);
   void CancelFlows(const absl::Status& why);
   void SampleEnded(const absl::Status& status);
   void End(const absl::Status& status);
   absl::Status SlowReader() const;
+  absl::Status StoppedReader() const;
   double SecondsSinceArrival() const;
   void NoLongerWaits();
   void LogEnd(absl::StatusCode code, const std::string& reason);
@@ -72,7 +75,10 @@ class GenerateReactor : public grpc::ServerWriteReactor<v1::GenerateResponse> {
 
   std::mutex mutex_;  // guards what follows
   bool cancelled_ = false;
-  bool waits_ = false;  // for its first tokens
+  bool cut_off_ = false;
+  bool ended_well_ = false;                       // with all that is said still to be taken by the client
+  absl::Time deadline_ = absl::InfiniteFuture();  // of its flows
+  bool waits_ = false;                            // for its first tokens
   int64_t sent_tokens_ = 0;
   size_t running_ = 0;  // flows that have not ended
   absl::Status error_;  // the first

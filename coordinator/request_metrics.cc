@@ -58,6 +58,10 @@ prometheus::Gauge& Connected(MetricRegistry& registry, const std::string& peer) 
 
 }  // namespace
 
+bool IsOverByDeadline(absl::Time now, absl::Time arrived, absl::Time deadline) {
+  return now >= deadline - absl::Milliseconds(5) - (deadline - arrived) / 100;
+}
+
 RequestMetrics::RequestMetrics(MetricRegistry& registry)
     : requests_(registry, "requests_total", "Generate calls that ended."),
       first_token_(registry.AddTally("time_to_first_token_seconds",
@@ -69,7 +73,7 @@ RequestMetrics::RequestMetrics(MetricRegistry& registry)
       chunk_interval_(registry.AddTally("stream_chunk_interval_seconds",
                                         "From one chunk of tokens to the next.", kTokenSeconds)),
       queue_(registry.AddTally("request_queue_duration_seconds",
-                               "Time that a request waited for admission or for steps.", kRequestSeconds)),
+                               "Time that an answer waited for admission or for steps.", kRequestSeconds)),
       prompt_tokens_(registry.AddCounter("prompt_tokens_total", "Tokens of prompts.")),
       generated_tokens_(registry.AddCounter("generated_tokens_total", "Tokens sent to clients.")),
       in_flight_(registry.AddGauge("requests_in_flight", "Answers that Generate calls wait for.")),
@@ -90,7 +94,7 @@ RequestMetrics::RequestMetrics(MetricRegistry& registry)
       tree_nodes_(
           registry.AddTally("speculative_tree_nodes", "Drafted nodes of a verified tree.", kPowersOfTwo)),
       acceptance_ratio_(registry.AddTally("request_acceptance_ratio",
-                                          "Of a request that drafted: accepted nodes per verified one.",
+                                          "Of an answer that drafted: accepted nodes per verified one.",
                                           kRatios)),
       detokenize_(registry.AddTally("detokenize_duration_seconds", "Time to turn a chunk's tokens into text.",
                                     kShortSeconds)),

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/time/time.h"
 #include "common/metrics/by_code.h"
 #include "common/metrics/registry.h"
 #include "coordinator/sequence_path.h"
@@ -21,6 +22,11 @@ enum class FallbackReason : uint8_t {
 };
 
 enum class Method : uint8_t { kGenerate, kTokenize, kDetokenize, kGetModel };
+
+// Whether a call that came at `arrived` and is cancelled at `now` ends by its deadline. A client counts its
+// own time, which travels rounded up by as much as a hundredth: its word comes before the deadline known
+// here.
+bool IsOverByDeadline(absl::Time now, absl::Time arrived, absl::Time deadline);
 
 // What the world hears of requests; names and meanings stand in common/metrics/README.md. Any thread, and
 // nothing here waits.

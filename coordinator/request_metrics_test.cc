@@ -39,6 +39,19 @@ TEST_F(RequestMetricsTest, EveryLabelStandsAtZeroBeforeTheFirstRequest) {
                "speculative_fallback_total{reason=\"verifier_fault\"} 0"});
 }
 
+TEST_F(RequestMetricsTest, ADeadlineThatTheClientTellsOfALittleEarlyIsOne) {
+  const absl::Time arrived = absl::Now();
+  const absl::Time deadline = arrived + absl::Seconds(10);
+  EXPECT_TRUE(IsOverByDeadline(deadline, arrived, deadline));
+  EXPECT_TRUE(IsOverByDeadline(deadline - absl::Milliseconds(90), arrived, deadline));
+  EXPECT_FALSE(IsOverByDeadline(deadline - absl::Milliseconds(200), arrived, deadline));
+  EXPECT_TRUE(
+      IsOverByDeadline(arrived + absl::Milliseconds(148), arrived, arrived + absl::Milliseconds(150)));
+  EXPECT_FALSE(IsOverByDeadline(absl::Now(), arrived, absl::InfiniteFuture()));
+  EXPECT_FALSE(
+      IsOverByDeadline(absl::Now(), arrived, absl::FromChrono(std::chrono::system_clock::time_point::max())));
+}
+
 TEST_F(RequestMetricsTest, RoundsOfTreesAreCountedAndPlainStepsAreNot) {
   Begin(Mode::kTree);
   TokenRun run{.epoch = 1, .first_position = 3, .tokens = {script_[0], script_[1], script_[2]}};

@@ -31,7 +31,7 @@ TEST_F(CoordinatorServiceTest, PlainAndSpeculativeDecodingStreamTheSameAnswer) {
   EXPECT_EQ(tree.text, plain.text);
 }
 
-TEST_F(CoordinatorServiceTest, ADrafterThatBreaksOrFallsSilentCostsNoToken) {
+TEST_F(CoordinatorServiceTest, ADrafterThatBreaksCostsNoToken) {
   StartAll();
   for (int runs = 0; runs < 4; ++runs) {
     WaitFor([&] { return coordinator_->router().Drafters().usable; });
@@ -40,8 +40,11 @@ TEST_F(CoordinatorServiceTest, ADrafterThatBreaksOrFallsSilentCostsNoToken) {
     ExpectRight(result, 30);
     EXPECT_EQ(result.final.fallbacks(), 1);
   }
-  drafter_.dies_after = -1;
-  WaitFor([&] { return coordinator_->router().Drafters().usable; });
+}
+
+TEST_F(CoordinatorServiceTest, ADrafterThatFallsSilentCostsNoToken) {
+  peer_silence_ = DefaultPeerSilence();
+  StartAll();
   drafter_.stalls_after = 2;
   const Result result = Generate(Request(v1::SPECULATION_MODE_TREE));
   ExpectRight(result, 30);

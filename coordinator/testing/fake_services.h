@@ -88,6 +88,7 @@ class FakeVerifierService : public v1::VerifierService::Service {
   std::atomic<int> cancelled{0};
   std::atomic<int> running{0};
   std::atomic<int> refused_sample{-1};  // this one is, by a field
+  std::vector<int> runs;                // tokens of its messages; of those that are not here: one
   SeenSequences seen;
 
   grpc::Status GetInfo(grpc::ServerContext*, const v1::VerifierServiceGetInfoRequest*,
@@ -135,7 +136,8 @@ class FakeVerifierService : public v1::VerifierService::Service {
  private:
   grpc::Status Decode(grpc::ServerContext* context, const v1::Sequence& sequence, const v1::Decode& decode,
                       grpc::ServerReaderWriter<v1::VerifyResponse, v1::VerifyRequest>* stream) {
-    for (int i = 0; i < decode.max_tokens(); ++i) {
+    const int already = sequence.output_so_far_size();
+    for (int i = 0, message = 0; i < decode.max_tokens(); ++message) {
       Pause(token_ms);
       if (context->IsCancelled()) {
         ++cancelled;
@@ -148,11 +150,13 @@ class FakeVerifierService : public v1::VerifierService::Service {
       v1::Committed& committed = *response.mutable_committed();
       committed.set_epoch(sequence.epoch());
       committed.set_round(decode.round());
-      const int position = sequence.prompt_size() + sequence.output_so_far_size() + i;
-      committed.set_first_position(position);
-      AddToken(sequence, position, committed);
+      committed.set_first_position(sequence.prompt_size() + already + i);
+      const int tokens = message < static_cast<int>(runs.size()) ? runs[message] : 1;
+      for (const int end = std::min(i + tokens, decode.max_tokens()); i < end; ++i) {
+        AddToken(sequence, sequence.prompt_size() + already + i, committed);
+      }
       committed.set_verify_seconds(0.001);
-      const bool last = sequence.output_so_far_size() + i + 1 == sequence.sampling().max_tokens();
+      const bool last = already + i == sequence.sampling().max_tokens();
       committed.set_last(last);
       if (last) {
         committed.set_finish_reason(v1::FINISH_REASON_MAX_TOKENS);

@@ -54,12 +54,13 @@ class CoordinatorServiceTest : public ::testing::Test {
     other_server_ = Listen("other", other_);
     drafter_server_ = Listen("drafter", drafter_);
     Config config;
-    config.rpc.peer_silence = DefaultPeerSilence();
+    config.rpc.peer_silence = peer_silence_;
     config.drafters = {Address("drafter")};
     config.max_requests = max_requests;
     config.max_samples = max_requests;
     config.max_timeout = absl::Seconds(60);
-    config.max_unsent_bytes = 1 << 20;
+    config.max_unsent_bytes = max_unsent_bytes_;
+    config.reader_patience = reader_patience_;
     std::vector<std::unique_ptr<VerifierClient>> verifiers;
     verifiers.push_back(std::make_unique<GrpcVerifierClient>(Address("verifier"), 1 << 20));
     verifiers.push_back(std::make_unique<GrpcVerifierClient>(Address("other"), 1 << 20));
@@ -191,6 +192,11 @@ class CoordinatorServiceTest : public ::testing::Test {
     EXPECT_EQ(result.final.usage().prompt_tokens(), 2);
   }
 
+  // Of the coordinator that StartAll makes. A busy machine is no fault of a peer: short only where silence is
+  // tested.
+  std::chrono::milliseconds peer_silence_{5000};
+  std::chrono::milliseconds reader_patience_{60000};
+  size_t max_unsent_bytes_ = 1 << 20;
   FakeVerifierService verifier_, other_;
   FakeDrafterService drafter_;
   std::unique_ptr<RpcServer> verifier_server_, other_server_, drafter_server_;
