@@ -36,13 +36,12 @@ void AnswerPrinter::Write(const std::string& text) {
   line_is_open_ = text.back() != '\n';
 }
 
-void AnswerPrinter::End(const GeneratedAnswer& answer) {
+void AnswerPrinter::End() {
   Begin();
   if (line_is_open_) {
     std::fputs("\n", stdout);
     line_is_open_ = false;
   }
-  PrintLogProbs(answer);
   std::fflush(stdout);
   begun_ = false;
   ++current_;
@@ -96,7 +95,7 @@ void AnswerPrinter::Show(const GeneratedAnswers& answers, const v1::GenerateResp
     return;
   }
   while (current_ < answers.answers.size() && answers.answers[current_].final.has_value()) {
-    End(answers.answers[current_]);
+    End();
     if (current_ < waiting_.size()) {
       Write(std::exchange(waiting_[current_], ""));
     }
@@ -108,8 +107,17 @@ void AnswerPrinter::Finish(const GeneratedAnswers& answers) {
     if (current_ < waiting_.size()) {
       Write(std::exchange(waiting_[current_], ""));
     }
-    End(answers.answers[current_]);
+    End();
   }
+  for (size_t i = 0; i < answers.answers.size(); ++i) {
+    const GeneratedAnswer& answer = answers.answers[i];
+    if (several_ &&
+        !(answer.prompt_log_probs.empty() && answer.log_probs.empty() && answer.top_log_probs.empty())) {
+      std::printf("--- log-probabilities of answer %d ---\n", static_cast<int>(i));
+    }
+    PrintLogProbs(answer);
+  }
+  std::fflush(stdout);
 }
 
 std::string Figures(const v1::GenerateFinal& final) {

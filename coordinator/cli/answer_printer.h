@@ -12,8 +12,8 @@
 namespace arborist::coordinator {
 
 // Writes answers as text to standard output, one after the other: the first one as it comes, a later one as
-// soon as those before it have ended. Above each stands its index if there are several, below each its
-// log-probabilities if there are any.
+// soon as those before it have ended, each under its index if there are several. Log-probabilities, if there
+// are any, stand below all texts: the names of tokens are asked for, and the stream is not read meanwhile.
 class AnswerPrinter {
  public:
   // Text of one token, or empty if it cannot be had.
@@ -24,13 +24,13 @@ class AnswerPrinter {
 
   // After every message.
   void Show(const GeneratedAnswers& answers, const v1::GenerateResponse& response);
-  // After the last one: what came of answers that did not end.
+  // After the last one: what came of answers that did not end, and all log-probabilities.
   void Finish(const GeneratedAnswers& answers);
 
  private:
   void Begin();
   void Write(const std::string& text);
-  void End(const GeneratedAnswer& answer);
+  void End();
   void PrintLogProbs(const GeneratedAnswer& answer);
   std::string TokenName(int32_t id);
 

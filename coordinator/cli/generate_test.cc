@@ -158,6 +158,16 @@ TEST_F(GenerateTest, LogProbabilitiesStandBelowTheTextWithTheTokens) {
             "answer    1    -0.5000  #13\n");  // whose text the server does not give
 }
 
+TEST_F(GenerateTest, LogProbabilitiesOfSeveralAnswersStandBelowAllTexts) {
+  coordinator_.says = {Chunk(0, "text: 'a' token_ids: 7 log_probs: -0.25"), Final(0),
+                       Chunk(1, "text: 'b' token_ids: 8 log_probs: -0.5"), Final(1)};
+  EXPECT_EQ(Run({"generate", "--prompt", "p", "--n", "2", "--log-probs"}), 0);
+  EXPECT_EQ(out_,
+            "--- answer 0 ---\na\n--- answer 1 ---\nb\n"
+            "--- log-probabilities of answer 0 ---\nanswer    0    -0.2500  \"<7>\"\n"
+            "--- log-probabilities of answer 1 ---\nanswer    0    -0.5000  \"<8>\"\n");
+}
+
 TEST_F(GenerateTest, JsonHasEveryFieldOfChunksAndFinal) {
   coordinator_.says = {
       Chunk(0, "is_prompt: true text: 'p' token_ids: [5, 6] prompt_log_probs: -1.5"),
