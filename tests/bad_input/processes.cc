@@ -1,9 +1,12 @@
 #include "tests/bad_input/processes.h"
 
+#include <arpa/inet.h>
 #include <fcntl.h>
 #include <google/protobuf/text_format.h>
+#include <netinet/in.h>
 #include <signal.h>
 #include <spawn.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -81,7 +84,7 @@ absl::Status Processes::Start() {
   RETURN_IF_ERROR(
       Spawn("drafter", {"--verifier", Address("verifier"), "--target", target, "--model", draft}));
   RETURN_IF_ERROR(Spawn("coordinator", {"--verifier", Address("verifier"), "--drafter", Address("drafter"),
-                                        "--tokenizer", target}));
+                                        "--tokenizer", target, "--metrics-listen", "127.0.0.1:0"}));
   for (const Process& process : processes_) {
     RETURN_IF_ERROR(AwaitServing(process.name));
   }
@@ -202,6 +205,30 @@ int64_t Processes::FreePages() {
   return verifier_->GetInfo(&context, {}, &info).ok() ? info.free_pages() : -1;
 }
 
+// From a scrape of the coordinator; -1 if there is none.
+int64_t Processes::AnswersInFlight() const {
+  const std::string log = Log("coordinator"), place = "metrics on port ",
+                    metric = "\narborist_requests_in_flight ";
+  const size_t found = log.find(place);
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(found == std::string::npos ? 0 : std::atoi(log.c_str() + found + place.size()));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  std::string page;
+  if (connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0) {
+    const std::string request = "GET /metrics HTTP/1.0\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    ssize_t count = write(fd, request.data(), request.size());
+    char buffer[4096];
+    while (count > 0 && (count = read(fd, buffer, sizeof(buffer))) > 0) {
+      page.append(buffer, static_cast<size_t>(count));
+    }
+  }
+  close(fd);
+  const size_t value = page.find(metric);
+  return value == std::string::npos ? -1 : std::atoll(page.c_str() + value + metric.size());
+}
+
 absl::Status Processes::StillServes() {
   for (const Process& process : processes_) {
     int status = 0;
@@ -218,6 +245,10 @@ absl::Status Processes::StillServes() {
                                               absl::StrJoin(ids, " "), ", expected ",
                                               absl::StrJoin(good_ids_, " ")));
     }
+  }
+  if (!Eventually([this] { return AnswersInFlight() == 0; })) {
+    return absl::InternalError(
+        absl::StrCat("requests_in_flight=", AnswersInFlight(), ", expected 0 when nothing runs"));
   }
   return Eventually([this] { return FreePages() == info_.total_pages(); })
              ? absl::OkStatus()

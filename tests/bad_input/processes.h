@@ -38,9 +38,11 @@ class Processes {
   v1::VerifierService::Stub& verifier() { return *verifier_; }
   const v1::VerifierServiceGetInfoResponse& info() const { return info_; }
 
-  // A request in each of the two ways still gets the ids that the first one got, and the verifier has all
-  // pages back. What is wrong otherwise, or OK.
+  // A request in each of the two ways still gets the ids that the first one got, the coordinator has all
+  // places and the verifier all pages back. What is wrong otherwise, or OK.
   absl::Status StillServes();
+  // As the coordinator's metrics say; -1 if they cannot be had.
+  int64_t AnswersInFlight() const;
 
   // SIGTERM; whether every process ended with status 0.
   bool EndsWell();
