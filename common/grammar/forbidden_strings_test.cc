@@ -85,6 +85,26 @@ TEST(ForbiddenStrings, IntersectWithAGrammar) {
   EXPECT_FALSE(testing::RandomText(**contradiction, *vocabulary, 20, random).has_value());
 }
 
+TEST(ForbiddenStrings, TheMostOfTheLongestTakeHalfAMegabyte) {
+  std::mt19937 random(6);
+  std::vector<std::string> strings(ForbiddenStrings::kMaxStrings);
+  for (std::string& text : strings) {
+    for (size_t i = 0; i < ForbiddenStrings::kMaxBytes; ++i) {
+      text += static_cast<char>(random());
+    }
+  }
+  const auto forbidden = ForbiddenStrings::Create(strings);
+  ASSERT_TRUE(forbidden.ok());
+  EXPECT_LT(forbidden->bytes(), size_t{512} << 10);
+  for (const std::string& text : strings) {
+    int32_t state = 0;
+    for (size_t i = 0; i < text.size(); ++i) {
+      state = forbidden->Next(state, static_cast<uint8_t>(text[i]));
+      ASSERT_EQ(state == ForbiddenStrings::kDead, i + 1 == text.size());
+    }
+  }
+}
+
 TEST(ForbiddenStrings, BoundsAreNamed) {
   EXPECT_THAT(std::string(ForbiddenStrings::Create({"a", ""}).status().message()), HasSubstr("bad_words[1]"));
   EXPECT_THAT(std::string(ForbiddenStrings::Create({std::string(257, 'a')}).status().message()),
