@@ -51,7 +51,9 @@ DrafterServiceImpl::DrafterServiceImpl(Proposer* proposer, std::shared_ptr<grpc:
              .peer_silence = options.peer_silence,
              .spin = &spin_,
              .tokens_follow_tree = options.tokens_follow_tree,
-             .vocabulary = options.vocabulary};
+             .constraints = options.vocabulary == nullptr
+                                ? nullptr
+                                : std::make_shared<ConstraintStore>(options.vocabulary)};
   client_ = std::make_unique<VerifierClient>(
       verifier_channel_,
       VerifierClient::Options{.projection_hash =

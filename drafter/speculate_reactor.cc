@@ -37,15 +37,14 @@ std::shared_ptr<const Constraint> SpeculateReactor::CompileConstraint() const {
   const v1::Sampling& sampling = sequence_.sampling();
   const bool is_free =
       sampling.json_schema().empty() && sampling.regex().empty() && sampling.bad_words().empty();
-  if (is_free || shared_->vocabulary == nullptr) {
+  if (is_free || shared_->constraints == nullptr) {
     return nullptr;
   }
-  const auto constraint =
-      Constraint::Compile({.json_schema = sampling.json_schema(),
-                           .regex = sampling.regex(),
-                           .bad_words = {sampling.bad_words().begin(), sampling.bad_words().end()},
-                           .stop_ids = DecodeTokens(sampling.stop_ids())},
-                          shared_->vocabulary, shared_->constraint_memory);
+  const ConstraintStore::Result constraint =
+      shared_->constraints->Get({.json_schema = sampling.json_schema(),
+                                 .regex = sampling.regex(),
+                                 .bad_words = {sampling.bad_words().begin(), sampling.bad_words().end()},
+                                 .stop_ids = DecodeTokens(sampling.stop_ids())});
   return constraint.ok() ? *constraint : nullptr;
 }
 

@@ -8,7 +8,7 @@
 
 #include "arborist/v1/drafter.grpc.pb.h"
 #include "arborist/v1/verifier.grpc.pb.h"
-#include "common/grammar/constraint.h"
+#include "common/grammar/constraint_store.h"
 #include "common/rpc/heartbeat.h"
 #include "common/rpc/server_outbox.h"
 #include "common/threads/spin_wait.h"
@@ -29,9 +29,8 @@ struct SpeculateShared {
   std::chrono::milliseconds peer_silence{0};
   SpinWait* spin = nullptr;         // of the loops that wait for the verifier
   bool tokens_follow_tree = false;  // a round's tokens go out when the next tree has left
-  // With which drafts follow a constraint; null: they do not.
-  std::shared_ptr<const TokenVocabulary> vocabulary{};
-  std::shared_ptr<ConstraintMemory> constraint_memory = std::make_shared<ConstraintMemory>();
+  // Of the constraints that drafts follow; null: they follow none.
+  std::shared_ptr<ConstraintStore> constraints{};
 };
 
 // One Speculate call: runs the loop on a worker's thread and streams what it says. Deletes itself when both

@@ -1,5 +1,6 @@
 // Constraints of requests on their way to the verifier.
 #include <array>
+#include <atomic>
 #include <future>
 
 #include "verifier/constraint_compiler.h"
@@ -153,12 +154,51 @@ TEST(ConstraintCompilerTest, EqualRequestsShareOneConstraintAndOthersDoNot) {
   // What nobody uses goes in the end.
   std::weak_ptr<const Constraint> oldest = first[0];
   first.clear();
-  for (size_t i = 0; i <= ConstraintCompiler::kMostKept; ++i) {
+  for (size_t i = 0; i <= ConstraintStore::kMostUnused; ++i) {
     ASSERT_TRUE(compile({.regex = "x{" + std::to_string(i + 1) + "}"}).ok());
   }
   EXPECT_TRUE(oldest.expired());
   compiler.Stop();
   EXPECT_EQ(compile({.regex = "late"}).status().code(), absl::StatusCode::kUnavailable);
+}
+
+TEST(ConstraintCompilerTest, EqualOnesThatWaitAreJoinedAndWhatNobodyWantsIsNotCompiled) {
+  ConstraintCompiler compiler(
+      std::make_shared<const TokenVocabulary>(std::vector<std::string>{"a", "b", "x"}));
+  // The first one holds the compiler's thread at its end.
+  std::promise<void> compiled, go_on;
+  compiler.Compile({.regex = "a"}, [&](ConstraintCompiler::Result) {
+    compiled.set_value();
+    go_on.get_future().wait();
+  });
+  compiled.get_future().wait();
+  std::atomic<int> cancelled{0};
+  std::atomic<bool> wanted{true};
+  for (size_t i = 0; i < ConstraintCompiler::kMostWaiting; ++i) {
+    compiler.Compile(
+        {.regex = "x{" + std::to_string(i + 1) + "}"},
+        [&](ConstraintCompiler::Result result) {
+          cancelled += result.status().code() == absl::StatusCode::kCancelled ? 1 : 0;
+        },
+        [&] { return wanted.load(); });
+  }
+  const auto compile = [&](const std::string& regex) {
+    auto promise = std::make_shared<std::promise<ConstraintCompiler::Result>>();
+    compiler.Compile({.regex = regex},
+                     [promise](ConstraintCompiler::Result result) { promise->set_value(std::move(result)); });
+    return promise->get_future();
+  };
+  EXPECT_EQ(compile("b").get().status().code(), absl::StatusCode::kResourceExhausted);
+  auto joined = compile("x{7}");  // no place of its own
+  wanted = false;
+  auto late = compile("b");  // in the place of those that have gone
+  auto again = compile("b");
+  EXPECT_EQ(cancelled, static_cast<int>(ConstraintCompiler::kMostWaiting));
+  go_on.set_value();
+  EXPECT_TRUE(joined.get().ok());
+  const ConstraintCompiler::Result first = late.get();
+  ASSERT_TRUE(first.ok()) << first.status();
+  EXPECT_EQ(*again.get(), *first);
 }
 
 }  // namespace

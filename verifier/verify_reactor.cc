@@ -152,16 +152,21 @@ void VerifyReactor::HandleConstrainedOpen(const v1::Open& open) {
     const std::lock_guard lock(finish_mutex_);
     holds_finish_ = true;
   }
-  constraints_->Compile(*std::move(spec),
-                        [this, args = *std::move(args)](ConstraintCompiler::Result constraint) {
-                          if (!constraint.ok()) {
-                            EndConstrainedOpen(FailOpen(ConstraintError(constraint.status())));
-                            return;
-                          }
-                          OpenArgs with = args;
-                          with.constraint = *std::move(constraint);
-                          EndConstrainedOpen(OpenSequence(std::move(with)));
-                        });
+  constraints_->Compile(
+      *std::move(spec),
+      [this, args = *std::move(args)](ConstraintCompiler::Result constraint) {
+        if (!constraint.ok()) {
+          EndConstrainedOpen(FailOpen(ConstraintError(constraint.status())));
+          return;
+        }
+        OpenArgs with = args;
+        with.constraint = *std::move(constraint);
+        EndConstrainedOpen(OpenSequence(std::move(with)));
+      },
+      [this] {
+        const std::lock_guard lock(mutex_);
+        return !fault_.has_value();
+      });
 }
 
 void VerifyReactor::EndConstrainedOpen(const absl::Status& handled) {

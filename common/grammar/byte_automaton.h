@@ -46,6 +46,9 @@ class ByteAutomaton {
   // Ids are valid until the next call of Forget: a caller looks up the id of its state, and walks from there.
   void Forget();
   size_t bytes() const { return bytes_; }  // of what is remembered, about
+  size_t grammar_bytes() const {           // of what stays
+    return grammar_.bytes() + (reached_in_.capacity() + place_.capacity()) * sizeof(uint32_t);
+  }
   // New states cost work: visits of grammar states. Beyond the limit none are made: Next says kDead and the
   // automaton is exhausted, for good.
   void AllowWork(int64_t visits) { work_left_ = visits; }
@@ -81,7 +84,7 @@ class ByteAutomaton {
   StackSet::Pointer Union(const StackSet::Pointer& a, const StackSet::Pointer& b);
   StackSet::Pointer Close(Pending pending);  // everything that is reached without a byte
 
-  const TrimmedGrammar grammar_;
+  TrimmedGrammar grammar_;  // never changes; not const, which would make a move a copy
   StackSet::Pointer empty_stack_;
   StackSet::Pointer start_set_;
   uint64_t epoch_ = 1;

@@ -102,4 +102,13 @@ void ByteGrammar::Define(int32_t rule, Part body) {
   rules_[rule] = {body.start, end};
 }
 
+size_t ByteGrammar::bytes() const {
+  size_t sum = states_.capacity() * sizeof(State) + rules_.capacity() * sizeof(Rule);
+  for (const State& state : states_) {
+    sum += state.edges.capacity() * sizeof(Edge) + state.calls.capacity() * sizeof(Call) +
+           state.epsilons.capacity() * sizeof(int32_t);
+  }
+  return sum;
+}
+
 }  // namespace arborist

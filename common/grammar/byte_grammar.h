@@ -67,6 +67,7 @@ class ByteGrammar {
   int32_t root() const { return root_; }
   const std::vector<State>& states() const { return states_; }
   const std::vector<Rule>& rules() const { return rules_; }
+  size_t bytes() const;  // of memory, about
 
  private:
   std::vector<State> states_;

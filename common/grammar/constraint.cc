@@ -55,32 +55,36 @@ absl::Status TooAmbiguous() {
 absl::StatusOr<std::shared_ptr<const Constraint>> Constraint::Compile(
     const ConstraintSpec& spec, std::shared_ptr<const TokenVocabulary> vocabulary,
     std::shared_ptr<ConstraintMemory> memory) {
-  ASSIGN_OR_RETURN(ForbiddenStrings forbidden, ForbiddenStrings::Create(spec.bad_words));
-  ASSIGN_OR_RETURN(std::optional<ByteAutomaton> grammar, CompileGrammar(spec, *vocabulary));
-  if (grammar.has_value() && grammar->exhausted()) {
+  Parts parts;
+  ASSIGN_OR_RETURN(parts.forbidden, ForbiddenStrings::Create(spec.bad_words));
+  ASSIGN_OR_RETURN(parts.grammar, CompileGrammar(spec, *vocabulary));
+  if (parts.grammar.has_value() && parts.grammar->exhausted()) {
     return TooAmbiguous();
   }
-  std::vector<TokenId> stop_ids = spec.stop_ids;
-  std::sort(stop_ids.begin(), stop_ids.end());
-  return std::shared_ptr<const Constraint>(new Constraint(std::move(grammar), std::move(forbidden),
-                                                          std::move(vocabulary), std::move(stop_ids),
-                                                          std::move(memory)));
+  parts.stop_ids = spec.stop_ids;
+  std::sort(parts.stop_ids.begin(), parts.stop_ids.end());
+  parts.bytes = parts.forbidden.bytes() + (parts.grammar.has_value() ? parts.grammar->grammar_bytes() : 0);
+  if (!memory->Join(parts.bytes)) {
+    return absl::ResourceExhaustedError(absl::StrCat("constraints in use take ", memory->compiled(),
+                                                     " bytes, which leaves no room for one of ",
+                                                     parts.bytes));
+  }
+  return std::shared_ptr<const Constraint>(
+      new Constraint(std::move(parts), std::move(vocabulary), std::move(memory)));
 }
 
-Constraint::Constraint(std::optional<ByteAutomaton> grammar, ForbiddenStrings forbidden,
-                       std::shared_ptr<const TokenVocabulary> vocabulary, std::vector<TokenId> stop_ids,
+Constraint::Constraint(Parts parts, std::shared_ptr<const TokenVocabulary> vocabulary,
                        std::shared_ptr<ConstraintMemory> memory)
     : vocabulary_(std::move(vocabulary)),
-      forbidden_(std::move(forbidden)),
-      stop_ids_(std::move(stop_ids)),
+      forbidden_(std::move(parts.forbidden)),
+      stop_ids_(std::move(parts.stop_ids)),
       has_forbidden_(!forbidden_.empty()),
-      has_grammar_(grammar.has_value()),
+      has_grammar_(parts.grammar.has_value()),
       memory_(std::move(memory)),
-      grammar_(std::move(grammar)) {
-  memory_->Join();
-}
+      compiled_bytes_(parts.bytes),
+      grammar_(std::move(parts.grammar)) {}
 
-Constraint::~Constraint() { memory_->Leave(); }
+Constraint::~Constraint() { memory_->Leave(compiled_bytes_); }
 
 class Constraint::Turn {
  public:
@@ -115,6 +119,14 @@ absl::Status Constraint::status() const {
   const Turn turn(*this, kStepWork);
   return has_grammar_ && grammar_->exhausted() ? TooAmbiguous() : absl::OkStatus();
 }
+
+size_t Constraint::bytes() const {
+  const Turn turn(*this, kStepWork);
+  return sizeof(*this) + compiled_bytes_ + stop_ids_.capacity() * sizeof(TokenId) +
+         (has_grammar_ ? grammar_->bytes() : 0) + masks_.size() * MaskBytes();
+}
+
+size_t Constraint::MaskBytes() const { return sizeof(uint32_t) * (vocabulary_->words() + 32); }
 
 Constraint::State Constraint::Start() const {
   const Turn turn(*this, kStepWork);
@@ -224,7 +236,7 @@ std::shared_ptr<const Constraint::Mask> Constraint::AllowedTokens(const State& s
   }
   auto mask = std::make_shared<const Mask>(Compute(step, turn));
   const size_t room = std::min(kMaskCacheBytes, memory_->share() / 2);
-  if (masks_.size() >= std::max<size_t>(1, room / (sizeof(uint32_t) * (vocabulary_->words() + 32)))) {
+  if (masks_.size() >= std::max<size_t>(1, room / MaskBytes())) {
     masks_.clear();
   }
   masks_.emplace(std::move(key), mask);

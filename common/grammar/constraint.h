@@ -54,7 +54,8 @@ class Constraint {
   static constexpr int64_t kMaskWork = 2'000'000;
   static constexpr int64_t kStepWork = 200'000;
 
-  // InvalidArgument names the field, the place in it and what is expected.
+  // InvalidArgument names the field, the place in it and what is expected; RESOURCE_EXHAUSTED: the memory has
+  // no room for what it compiles to.
   static absl::StatusOr<std::shared_ptr<const Constraint>> Compile(
       const ConstraintSpec& spec, std::shared_ptr<const TokenVocabulary> vocabulary,
       std::shared_ptr<ConstraintMemory> memory = std::make_shared<ConstraintMemory>());
@@ -69,6 +70,8 @@ class Constraint {
   bool IsFinal(const State& state) const;  // no byte may follow: with no stop id allowed the sequence is over
 
   bool IsStop(TokenId token) const;
+
+  size_t bytes() const;  // of memory: what it was compiled to, and what it keeps of states and masks
 
   // The state after `token`, or nothing if it is not allowed. A stop id where it is allowed leaves the state.
   std::optional<State> Advance(const State& state, TokenId token) const;
@@ -87,15 +90,23 @@ class Constraint {
     int32_t grammar;
     int32_t forbidden;
   };
+  // What a spec compiles to, and what that takes.
+  struct Parts {
+    std::optional<ByteAutomaton> grammar;
+    ForbiddenStrings forbidden;
+    std::vector<TokenId> stop_ids;
+    size_t bytes = 0;
+  };
   // One call: holds the lock, and has work to spend.
   class Turn;
 
-  Constraint(std::optional<ByteAutomaton> grammar, ForbiddenStrings forbidden,
-             std::shared_ptr<const TokenVocabulary> vocabulary, std::vector<TokenId> stop_ids,
+  // The memory has been joined with parts.bytes.
+  Constraint(Parts parts, std::shared_ptr<const TokenVocabulary> vocabulary,
              std::shared_ptr<ConstraintMemory> memory);
   Step Look(const State& state) const;
   Key KeyOf(const Step& step) const;
   void ForgetIfFull() const;
+  size_t MaskBytes() const;                   // of one that is cached, about
   bool Walk(Step& step, uint8_t byte) const;  // false: not allowed
   bool AcceptsAt(const Step& step) const;
   template <typename Visit>
@@ -111,6 +122,7 @@ class Constraint {
   const bool has_forbidden_;
   const bool has_grammar_;
   const std::shared_ptr<ConstraintMemory> memory_;
+  const size_t compiled_bytes_;
 
   mutable std::mutex mutex_;
   mutable std::atomic<int> in_a_hurry_{0};  // calls that wait for the lock

@@ -22,6 +22,9 @@ class TrimmedGrammar {
   static absl::StatusOr<TrimmedGrammar> Create(ByteGrammar grammar, std::string_view what);
 
   size_t states() const { return grammar_.states().size(); }
+  size_t bytes() const {  // of memory, about
+    return sizeof(*this) + grammar_.bytes() + need_.capacity() * sizeof(int32_t) + ends_at_once_.capacity();
+  }
   int32_t start() const { return rule(grammar_.root()).start; }
   const ByteGrammar::State& state(int32_t state) const { return grammar_.states()[state]; }
   const ByteGrammar::Rule& rule(int32_t rule) const { return grammar_.rules()[rule]; }
