@@ -14,10 +14,11 @@ constexpr int32_t kDropped = -1;
 
 }  // namespace
 
-DraftFilter::DraftFilter(std::shared_ptr<const Constraint> constraint, std::span<const TokenId> output)
+DraftFilter::DraftFilter(std::shared_ptr<const Constraint> constraint, std::span<const TokenId> prompt,
+                         std::span<const TokenId> output)
     : constraint_(std::move(constraint)) {
   if (constraint_ != nullptr) {
-    state_ = constraint_->Start();
+    state_ = constraint_->Start(prompt);
     Append(output);
   }
 }

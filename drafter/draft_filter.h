@@ -16,8 +16,9 @@ namespace arborist::drafter {
 // in vain. It only drops nodes, so text never depends on it. One thread at a time.
 class DraftFilter {
  public:
-  // `output`: what is committed of it already. Without a constraint nothing is filtered.
-  DraftFilter(std::shared_ptr<const Constraint> constraint, std::span<const TokenId> output);
+  // `output`: what is committed of it already, after `prompt`. Without a constraint nothing is filtered.
+  DraftFilter(std::shared_ptr<const Constraint> constraint, std::span<const TokenId> prompt,
+              std::span<const TokenId> output);
 
   // These have been committed.
   void Append(std::span<const TokenId> tokens);

@@ -73,12 +73,28 @@ bool Fits(const Constraint& constraint, const std::vector<TokenId>& output,
   return state.has_value();
 }
 
+TEST(DraftFilter, BadWordsBeginInACharacterThatThePromptLeavesUnfinished) {
+  std::vector<std::string> bytes;
+  for (int byte = 0; byte < 256; ++byte) {
+    bytes.emplace_back(1, static_cast<char>(byte));
+  }
+  const auto constraint = *Constraint::Compile({.bad_words = {"\xC3\xA9"}},
+                                               std::make_shared<const TokenVocabulary>(std::move(bytes)));
+  TokenTree tree = TokenTree::RootOnly(TokenId{0xC3});
+  tree.token.push_back(TokenId{0xA9});
+  tree.parent.push_back(0);
+  tree.score.push_back(-1);
+  const ProposeArgs args{.shape = TreeShape::kTree, .nodes = 4};
+  EXPECT_EQ(DraftFilter(constraint, Ids("caf\xC3"), {}).Filter(tree, args).nodes(), 1);
+  EXPECT_EQ(DraftFilter(constraint, Ids("caf"), {}).Filter(tree, args).nodes(), 2);
+}
+
 TEST(DraftFilter, KeepsExactlyWhatFitsInItsOrderUpToTheBudget) {
   std::mt19937 random(11);
   for (int round = 0; round < 300; ++round) {
     const auto constraint = Compile(round % 2 == 0 ? "x[a-c]*d?(ab)*" : "x([abc]d|e*f)*");
     const std::vector<TokenId> output = Ids(round % 3 == 0 ? "x" : round % 3 == 1 ? "xa" : "x");
-    const DraftFilter filter(constraint, output);
+    const DraftFilter filter(constraint, Ids("p"), output);
     const TokenTree tree = RandomTree(1 + static_cast<int>(random() % 60), random);
     const int budget = 1 + static_cast<int>(random() % 20);
     const TokenTree kept = filter.Filter(tree, {.nodes = budget});
@@ -97,7 +113,7 @@ TEST(DraftFilter, KeepsExactlyWhatFitsInItsOrderUpToTheBudget) {
 }
 
 TEST(DraftFilter, AChainIsTheBestPathThatFits) {
-  const DraftFilter filter(Compile("[b-z]*"), {});
+  const DraftFilter filter(Compile("[b-z]*"), {}, {});
   //                 root  a   b   ab  ba  bc  bcd
   const TokenTree tree{.token = {TokenId{'r'}, TokenId{'a'}, TokenId{'b'}, TokenId{'b'}, TokenId{'a'},
                                  TokenId{'c'}, TokenId{'d'}},
@@ -112,7 +128,7 @@ TEST(DraftFilter, AChainIsTheBestPathThatFits) {
 }
 
 TEST(DraftFilter, FollowsWhatIsCommitted) {
-  DraftFilter filter(Compile("ab*c"), Ids("a"));
+  DraftFilter filter(Compile("ab*c"), {}, Ids("a"));
   const TokenTree tree{
       .token = {TokenId{'r'}, TokenId{'b'}, TokenId{kStop}}, .parent = {-1, 0, 0}, .score = {0, -1, -1}};
   EXPECT_EQ(PathOf(filter.Filter(tree, {.nodes = 8}), 1), Ids("b"));
@@ -124,7 +140,7 @@ TEST(DraftFilter, WithoutAConstraintOrAfterAViolationNothingChanges) {
   std::mt19937 random(2);
   const TokenTree tree = RandomTree(30, random);
   const ProposeArgs args{.nodes = 30};
-  for (const DraftFilter& filter : {DraftFilter(nullptr, {}), DraftFilter(Compile("a"), Ids("b"))}) {
+  for (const DraftFilter& filter : {DraftFilter(nullptr, {}, {}), DraftFilter(Compile("a"), {}, Ids("b"))}) {
     EXPECT_EQ(filter.Wider(args).nodes, 30);
     EXPECT_EQ(filter.Filter(tree, args).token, tree.token);
   }

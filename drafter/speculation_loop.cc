@@ -27,7 +27,8 @@ class SpeculationLoop {
         verifier_(verifier),
         sink_(sink),
         late_features_(options.feature_window),
-        filter_(request.constraint, std::span(request.tokens).subspan(request.prompt_tokens)) {}
+        filter_(request.constraint, std::span(request.tokens).first(request.prompt_tokens),
+                std::span(request.tokens).subspan(request.prompt_tokens)) {}
 
   absl::Status Run() {
     RETURN_IF_ERROR(DrafterFault(context_.AppendTokens(0, request_.tokens)));

@@ -46,10 +46,9 @@ absl::StatusOr<ConstraintSpec> DecodeConstraint(const v1::Sampling& sampling) {
 }
 
 absl::Status NoTokenizer(const v1::Sampling& sampling) {
-  return ErrorWithReason(absl::StatusCode::kUnimplemented, reason::kUnsupportedField,
-                         absl::StrCat(FieldOf(sampling),
-                                      " is not supported by this verifier: it has no tokenizer (config field "
-                                      "tokenizer, flag --tokenizer)"));
+  return UnsupportedField(
+      FieldOf(sampling), "(set)",
+      "it unset: this verifier has no tokenizer (config field tokenizer, flag --tokenizer)");
 }
 
 // "json_schema: /type: ..." becomes "sequence.sampling.json_schema=(refused), /type: ...".

@@ -143,10 +143,10 @@ TEST(ConstraintOpenTest, WhereNothingMayComeFirstTheSequenceIsRefused) {
     EXPECT_EQ(handle.status().code(), absl::StatusCode::kInvalidArgument);
     return std::string(handle.status().message());
   };
-  EXPECT_NE(refused({.regex = "a", .bad_words = {"a"}}, [](OpenArgs&) {}).find("constraint="),
+  EXPECT_NE(refused({.regex = "a", .bad_words = {"a"}}, [](OpenArgs&) {}).find("sequence.sampling.regex="),
             std::string::npos);
   EXPECT_NE(refused({.regex = "a"}, [](OpenArgs& args) { args.controls.allowed_token_ids = {TokenId{1}}; })
-                .find("constraint="),
+                .find("sequence.sampling.regex="),
             std::string::npos);
   EXPECT_NE(refused({.regex = "ab"},
                     [](OpenArgs& args) {
@@ -158,7 +158,7 @@ TEST(ConstraintOpenTest, WhereNothingMayComeFirstTheSequenceIsRefused) {
                     [](OpenArgs& args) {
                       args.output_so_far = {TokenId{0}, TokenId{1}};
                     })
-                .find("constraint="),
+                .find("sequence.sampling.regex="),
             std::string::npos);
 }
 

@@ -10,14 +10,35 @@
 #include "common/base/status_macros.h"
 
 namespace arborist::verifier {
+namespace {
 
-ConstraintMasks::ConstraintMasks(std::shared_ptr<const ConstraintRules> rules)
-    : rules_(std::move(rules)), state_(rules_->constraint->Start()) {}
+// Of the fields that a constraint comes from.
+constexpr char kFieldPrefix[] = "sequence.sampling.";
+
+// Of those within the vocabulary.
+std::vector<uint32_t> BitsOf(std::span<const TokenId> ids, int64_t vocabulary) {
+  std::vector<uint32_t> bits(static_cast<size_t>(CeilDiv(vocabulary, int64_t{32})), 0);
+  for (const TokenId id : ids) {
+    if (Raw(id) >= 0 && Raw(id) < vocabulary) {
+      bits[Raw(id) / 32] |= uint32_t{1} << (Raw(id) % 32);
+    }
+  }
+  return bits;
+}
+
+}  // namespace
+
+ConstraintMasks::ConstraintMasks(std::shared_ptr<const ConstraintRules> rules,
+                                 std::span<const TokenId> prompt)
+    : rules_(std::move(rules)), state_(rules_->constraint->Start(prompt)) {}
 
 void ConstraintMasks::Commit(std::span<const TokenId> tokens) {
   for (const TokenId token : tokens) {
-    std::optional<Constraint::State> next = rules_->constraint->Advance(state_, token);
-    if (!next.has_value() && violation_.ok()) {
+    bool too_much = false;
+    std::optional<Constraint::State> next = rules_->constraint->Advance(state_, token, &too_much);
+    if (too_much && violation_.ok()) {
+      violation_ = TooMuchWork();
+    } else if (!next.has_value() && violation_.ok()) {
       violation_ = absl::InvalidArgumentError(
           absl::StrCat("output_so_far[", output_tokens_, "]=", Raw(token),
                        ", expected a token that the constraint and bad_words allow there"));
@@ -47,36 +68,50 @@ void ConstraintMasks::OfTree(std::span<const TokenId> token, std::span<const int
   }
 }
 
-int ConstraintMasks::EndOfRun(std::span<const int32_t> path, TokenId bonus) const {
+ConstraintMasks::RunEnd ConstraintMasks::EndOfRun(std::span<const int32_t> path, TokenId bonus) const {
   Check(tree_ != nullptr, "a step saw the tree");
   for (size_t i = 1; i < path.size(); ++i) {
     if (tree_->is_over(path[i])) {
-      return static_cast<int>(i);
+      return {.over = static_cast<int>(i)};
+    }
+    if (tree_->is_too_much(path[i])) {
+      return {.unknown = static_cast<int>(i)};
     }
   }
   const std::optional<Constraint::State>& last = tree_->state(path.back());
   if (!last.has_value()) {
-    return 0;  // the constraint has failed, as status() says
+    return {};  // its root allowed nothing, as status() says
   }
-  const auto run = static_cast<int64_t>(path.size());
+  const auto run = static_cast<int>(path.size());
   const std::optional<Constraint::State> next = rules_->constraint->Advance(*last, bonus);
-  return next.has_value() && rules_->IsOver(*next, output_tokens_ + run) ? static_cast<int>(run) : 0;
+  // Where it is too much work to say, the masks of the next round say it.
+  const bool is_over = next.has_value() && rules_->IsOver(*next, output_tokens_ + run).value_or(false);
+  return {.over = is_over ? run : 0};
 }
 
 absl::Status ConstraintMasks::status() const {
-  RETURN_IF_ERROR(rules_->constraint->status());
-  return violation_;
+  if (tree_ != nullptr && tree_->is_too_much(0)) {
+    return TooMuchWork();
+  }
+  return tree_ != nullptr && tree_->is_over(0) ? NothingMayFollow() : violation_;
 }
 
 absl::Status ConstraintMasks::CheckGoesOn() const {
-  const bool is_over = rules_->IsOver(state_, output_tokens_);
-  RETURN_IF_ERROR(status());
-  return is_over
-             ? absl::InvalidArgumentError(absl::StrCat(
-                   "constraint=(nothing may come after ", output_tokens_,
-                   " tokens of output), expected one that with bad_words, allowed_token_ids and min_tokens "
-                   "leaves a token"))
-             : absl::OkStatus();
+  RETURN_IF_ERROR(violation_);
+  return rules_->IsOver(state_, output_tokens_).value_or(false) ? NothingMayFollow() : absl::OkStatus();
+}
+
+absl::Status ConstraintMasks::NothingMayFollow() const {
+  return absl::InvalidArgumentError(absl::StrCat(kFieldPrefix, rules_->constraint->field(),
+                                                 "=(nothing may come after ", output_tokens_,
+                                                 " tokens of output), expected one that with bad_words, "
+                                                 "allowed_token_ids and min_tokens leaves a token"));
+}
+
+absl::Status ConstraintMasks::TooMuchWork() const {
+  return absl::InvalidArgumentError(
+      absl::StrCat(kFieldPrefix, rules_->constraint->field(), "=(too much work after ", output_tokens_,
+                   " tokens of output), expected fewer alternatives that begin alike"));
 }
 
 std::shared_ptr<const ConstraintRules> RulesOf(const OpenArgs& args, int64_t vocabulary) {
@@ -84,11 +119,9 @@ std::shared_ptr<const ConstraintRules> RulesOf(const OpenArgs& args, int64_t voc
   rules->constraint = args.constraint;
   rules->min_tokens = args.controls.min_tokens;
   if (!args.controls.allowed_token_ids.empty()) {
-    rules->allowed.assign(static_cast<size_t>(CeilDiv(vocabulary, int64_t{32})), 0);
-    for (const TokenId id : args.controls.allowed_token_ids) {
-      rules->allowed[Raw(id) / 32] |= uint32_t{1} << (Raw(id) % 32);
-    }
+    rules->allowed = BitsOf(args.controls.allowed_token_ids, vocabulary);
   }
+  rules->stops = BitsOf(args.constraint->stop_ids(), vocabulary);
   return rules;
 }
 

@@ -17,7 +17,8 @@ namespace arborist::verifier {
 // as the sequence is.
 class ConstraintMasks final : public NodeMasks {
  public:
-  explicit ConstraintMasks(std::shared_ptr<const ConstraintRules> rules);
+  explicit ConstraintMasks(std::shared_ptr<const ConstraintRules> rules,
+                           std::span<const TokenId> prompt = {});
 
   void Commit(std::span<const TokenId> tokens) override;
   // Of the tree that began; made here if none did or if it is another.
@@ -27,17 +28,25 @@ class ConstraintMasks final : public NodeMasks {
   // A round begins: what is to be made, by whoever has the time, before a step sees the tree.
   std::shared_ptr<TreeMasks> Begin(std::span<const TokenId> token, std::span<const int32_t> parent);
 
-  // Of the tree that OfTree saw: how many tokens of the run (the path's after the root, then the bonus) are
-  // committed until nothing may follow; 0: more may follow after all of them.
-  int EndOfRun(std::span<const int32_t> path, TokenId bonus) const;
+  // How many tokens of a run (the path's after the root, then the bonus) are committed.
+  struct RunEnd {
+    int over = 0;     // after so many nothing may follow; 0: more may follow after all of them
+    int unknown = 0;  // after so many it is too much work to know what may: the next round tries again from
+                      // there; 0: it is known
+  };
+  // Of the tree that OfTree saw; at most one of both is not 0.
+  RunEnd EndOfRun(std::span<const int32_t> path, TokenId bonus) const;
 
-  // Not OK: what was committed violates the constraint (only output_so_far can), or the constraint is too
-  // much work.
+  // Not OK: what was committed violates the constraint (only output_so_far can), or it is too much work to
+  // know what may follow it. The masks of the round, if one began, are made.
   absl::Status status() const;
-  // The same, or nothing may follow what was committed.
+  // The same before any round, or nothing may follow what was committed.
   absl::Status CheckGoesOn() const;
 
  private:
+  absl::Status NothingMayFollow() const;
+  absl::Status TooMuchWork() const;
+
   const std::shared_ptr<const ConstraintRules> rules_;
   Constraint::State state_;
   int64_t output_tokens_ = 0;

@@ -55,6 +55,27 @@ Tree RandomTree(int nodes, std::mt19937& random) {
   return tree;
 }
 
+// Letters, thousands of words, and at the end one of 500 letters, half of which are in [a-m].
+std::shared_ptr<const TokenVocabulary> HostileVocabulary() {
+  std::mt19937 random(7);
+  const auto word = [&random](size_t letters) {
+    std::string text;
+    for (; letters > 0; --letters) {
+      text += static_cast<char>('a' + random() % 26);
+    }
+    return text;
+  };
+  std::vector<std::string> bytes;
+  for (char letter = 'a'; letter <= 'z'; ++letter) {
+    bytes.emplace_back(1, letter);
+  }
+  for (int i = 0; i < 6000; ++i) {
+    bytes.push_back(word(2 + random() % 11));
+  }
+  bytes.push_back(word(500));
+  return std::make_shared<const TokenVocabulary>(std::move(bytes));
+}
+
 TEST(ConstraintMasks, EveryNodeHasTheMaskOfItsOwnPath) {
   std::mt19937 random(3);
   for (const ConstraintCase& with : ConstraintCases()) {
@@ -112,7 +133,9 @@ TEST(ConstraintMasks, ARunEndsWhereNothingMayFollow) {
     ConstraintMasks masks(rules);
     std::vector<const uint32_t*> mask(chain.token.size());
     masks.OfTree(chain.token, chain.parent, mask);
-    return masks.EndOfRun(path, bonus);
+    const ConstraintMasks::RunEnd end = masks.EndOfRun(path, bonus);
+    EXPECT_EQ(end.unknown, 0);
+    return end.over;
   };
   EXPECT_EQ(end(Rules({.regex = "[a-z]*"}), d), 0);
   EXPECT_EQ(end(Rules({.regex = "abc"}), x), 3);
@@ -124,6 +147,36 @@ TEST(ConstraintMasks, ARunEndsWhereNothingMayFollow) {
   EXPECT_EQ(end(Rules({.regex = "abcd[ef]"}), d), 0);
   EXPECT_EQ(end(Rules({.regex = "abcd[ef]", .bad_words = {"de", "df"}}), d), 4);
   EXPECT_EQ(end(Rules({.regex = "abcd[ef]"}, Ids("abcd")), d), 4);  // what may follow is not allowed
+}
+
+TEST(ConstraintMasks, ANodeThatIsTooMuchWorkEndsTheRunThereAndARootThatIsEndsTheSequence) {
+  const std::shared_ptr<const TokenVocabulary> vocabulary = HostileVocabulary();
+  OpenArgs args;
+  args.constraint = *Constraint::Compile({.regex = "[a-z]*[a-m][a-z]{3000}"}, vocabulary);
+  const auto rules = RulesOf(args, vocabulary->size());
+  const TokenId a{'a' - 'a'}, b{'b' - 'a'}, long_one{vocabulary->size() - 1};
+  const Tree tree{{a, long_one, a, b}, {-1, 0, 1, 0}};
+  ConstraintMasks masks(rules);
+  std::vector<const uint32_t*> mask(tree.token.size());
+  masks.OfTree(tree.token, tree.parent, mask);
+  EXPECT_TRUE(masks.status().ok());  // no node fails the others
+  EXPECT_NE(mask[0], nullptr);
+  EXPECT_EQ(mask[1], nullptr);
+  EXPECT_NE(mask[3], nullptr);
+  const auto end = [&](std::vector<int32_t> path) { return masks.EndOfRun(path, a); };
+  EXPECT_EQ(end({0, 1, 2}).unknown, 1);
+  EXPECT_EQ(end({0, 1, 2}).over, 0);
+  EXPECT_EQ(end({0, 1}).unknown, 1);
+  EXPECT_EQ(end({0, 3}).unknown, 0);
+
+  ConstraintMasks there(rules);
+  there.Commit(std::span(&long_one, 1));
+  ASSERT_TRUE(there.status().ok());
+  there.OfTree(std::span(tree.token).first(1), std::span(tree.parent).first(1), std::span(mask).first(1));
+  EXPECT_EQ(there.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(there.status().message()), HasSubstr("sequence.sampling.regex=(too much work"));
+  ConstraintMasks other(rules);  // shares the constraint
+  EXPECT_TRUE(other.CheckGoesOn().ok());
 }
 
 TEST(ConstraintMasks, OutputThatViolatesTheConstraintIsNamed) {

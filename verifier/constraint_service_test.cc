@@ -104,9 +104,9 @@ TEST_F(VerifierServiceTest, WhoLeavesWhileItsConstraintIsCompiledLeavesNothingBe
 
 TEST_F(WithoutTokenizerTest, ConstraintsAreRefusedByNameAndOthersServed) {
   const std::pair<std::function<void(v1::Sampling&)>, std::string> cases[] = {
-      {[](auto& s) { s.set_json_schema("{}"); }, "sequence.sampling.json_schema is not supported"},
-      {[](auto& s) { s.set_regex("a"); }, "sequence.sampling.regex is not supported"},
-      {[](auto& s) { s.add_bad_words("a"); }, "sequence.sampling.bad_words is not supported"}};
+      {[](auto& s) { s.set_json_schema("{}"); }, "sequence.sampling.json_schema=(set)"},
+      {[](auto& s) { s.set_regex("a"); }, "sequence.sampling.regex=(set)"},
+      {[](auto& s) { s.add_bad_words("a"); }, "sequence.sampling.bad_words=(set)"}};
   for (const auto& [set, text] : cases) {
     Stream stream(*stub_);
     v1::VerifyRequest open = OpenRequest();
@@ -114,7 +114,9 @@ TEST_F(WithoutTokenizerTest, ConstraintsAreRefusedByNameAndOthersServed) {
     stream.Send(open);
     const absl::Status status = stream.End();
     ExpectError(status, absl::StatusCode::kUnimplemented, "UNSUPPORTED_FIELD", text);
-    EXPECT_THAT(std::string(status.message()), HasSubstr("it has no tokenizer"));
+    EXPECT_THAT(std::string(status.message()), HasSubstr("this verifier has no tokenizer"));
+    ASSERT_EQ(FieldViolationsOf(status).size(), 1u) << status;
+    EXPECT_EQ(FieldViolationsOf(status)[0].field + "=(set)", text);
   }
   Stream stream(*stub_);
   stream.Send(OpenRequest());

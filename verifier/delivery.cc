@@ -30,13 +30,14 @@ void VerifierImpl::BuildCommitted(int index, double step_seconds) {
   }
   run_.push_back(outcome.bonus);
   const auto length = static_cast<int64_t>(sequence.tokens.size());
-  const RunCut cut =
-      CutRun(run_, {.stop_ids = sequence.args.stop_ids,
-                    .output_left = sequence.output_limit - length,
-                    .context_left = options_.max_context - length,
-                    .constraint_end = sequence.constraint == nullptr
-                                          ? 0
-                                          : sequence.constraint->EndOfRun(outcome.path, outcome.bonus)});
+  const ConstraintMasks::RunEnd end = sequence.constraint == nullptr
+                                          ? ConstraintMasks::RunEnd()
+                                          : sequence.constraint->EndOfRun(outcome.path, outcome.bonus);
+  const RunCut cut = CutRun(run_, {.stop_ids = sequence.args.stop_ids,
+                                   .output_left = sequence.output_limit - length,
+                                   .context_left = options_.max_context - length,
+                                   .constraint_end = end.over,
+                                   .constraint_cut = end.unknown});
   Committed& committed = tree.committed;
   committed.epoch = sequence.args.epoch;
   committed.round = round.number;
@@ -55,7 +56,9 @@ void VerifierImpl::BuildCommitted(int index, double step_seconds) {
   committed.verify_seconds = step_seconds;
   if (!sequence.args.projection_hash.empty()) {
     committed.feature_position = sequence.root_position();
-    committed.feature_rows = std::min(static_cast<int32_t>(outcome.path.size()), cut.kept + 1);
+    // Of a run that goes on, the last token's come with the next one.
+    committed.feature_rows = std::min(static_cast<int32_t>(outcome.path.size()),
+                                      cut.kept + (cut.reason == FinishReason::kNone ? 0 : 1));
     committed.features.resize(static_cast<size_t>(committed.feature_rows * projection_hidden_));
     runner_->CopyPathFeatures(index, committed.feature_rows,
                               reinterpret_cast<BFloat16*>(committed.features.data()));

@@ -19,6 +19,9 @@ RunCut CutRun(std::span<const TokenId> run, const FinishRule& rule) {
     if (kept >= rule.context_left) {
       return {kept, FinishReason::kContextLimit};
     }
+    if (kept == rule.constraint_cut) {
+      return {kept, FinishReason::kNone};
+    }
   }
   return {static_cast<int>(run.size()), FinishReason::kNone};
 }

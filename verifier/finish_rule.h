@@ -13,6 +13,7 @@ struct FinishRule {
   int64_t output_left = 0;   // tokens until max_tokens, >= 1
   int64_t context_left = 0;  // tokens until the context is full, >= 1
   int constraint_end = 0;    // tokens of the run after which nothing may follow; 0: more may
+  int constraint_cut = 0;    // tokens of the run after which what was chosen does not count; 0: all counts
 };
 
 struct RunCut {

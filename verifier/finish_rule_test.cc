@@ -45,5 +45,21 @@ TEST(FinishRuleTest, TheEarliestReasonWins) {
   EXPECT_EQ(cut.reason, FinishReason::kMaxTokens);
 }
 
+TEST(FinishRule, ARunIsCutWhereWhatWasChosenDoesNotCountUnlessItEndsBefore) {
+  const std::vector<TokenId> run = {TokenId{1}, TokenId{2}, TokenId{3}, TokenId{4}};
+  const auto cut = [&](FinishRule rule) {
+    rule.context_left = 100;
+    const RunCut made = CutRun(run, rule);
+    return std::pair(made.kept, made.reason);
+  };
+  EXPECT_EQ(cut({.output_left = 9, .constraint_cut = 2}), std::pair(2, FinishReason::kNone));
+  EXPECT_EQ(cut({.output_left = 2, .constraint_cut = 2}), std::pair(2, FinishReason::kMaxTokens));
+  const TokenId stop{2};
+  EXPECT_EQ(cut({.stop_ids = std::span(&stop, 1), .output_left = 9, .constraint_cut = 2}),
+            std::pair(2, FinishReason::kStopId));
+  EXPECT_EQ(cut({.stop_ids = std::span(&stop, 1), .output_left = 9, .constraint_cut = 1}),
+            std::pair(1, FinishReason::kNone));
+}
+
 }  // namespace
 }  // namespace arborist::verifier

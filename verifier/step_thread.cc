@@ -319,7 +319,9 @@ void VerifierImpl::ApplyTree(int index) {
   const auto path = static_cast<int32_t>(runner_->outcome(index).path.size());
   const int32_t in_cache = sequence.root_position() + path;
   sequence.tokens.insert(sequence.tokens.end(), committed.tokens.begin(), committed.tokens.end());
-  sequence.computed = std::min(in_cache, static_cast<int32_t>(sequence.tokens.size()));
+  // Of a run that goes on the last token is the next root, to be computed even if a cut left its row behind.
+  const bool finished = committed.finish_reason != FinishReason::kNone;
+  sequence.computed = std::min(in_cache, static_cast<int32_t>(sequence.tokens.size()) - (finished ? 0 : 1));
   if (sequence.controls != nullptr) {
     sequence.controls->Commit(committed.tokens);
   }
@@ -331,7 +333,6 @@ void VerifierImpl::ApplyTree(int index) {
 
   Round& round = sequence.round;
   round.decode_left = std::max(0, round.decode_left - static_cast<int>(committed.tokens.size()));
-  const bool finished = committed.finish_reason != FinishReason::kNone;
   const bool drafting_pays = round.until_drafting_pays && committed.next_budget > 0;
   round.active = round.decode_left > 0 && !finished && !drafting_pays;
   committed.last = !round.active;
@@ -344,6 +345,9 @@ void VerifierImpl::ApplyTree(int index) {
     BeginMasks(sequence);
     if (round.masks_missing && round.masks->MakeCached()) {
       round.masks_missing = false;
+      if (const absl::Status masks = sequence.constraint->status(); !masks.ok()) {
+        sequence.End(masks);
+      }
     } else if (round.masks_missing) {
       mask_maker_.Make(sequence.handle, round.masks);
     }

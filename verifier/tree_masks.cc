@@ -4,6 +4,30 @@
 
 namespace arborist::verifier {
 
+bool ConstraintRules::IsOver(const Constraint::Mask& mask, int64_t output_tokens) const {
+  for (size_t word = 0; word < mask.size(); ++word) {
+    uint32_t bits = mask[word];
+    if (!allowed.empty()) {
+      bits &= word < allowed.size() ? allowed[word] : 0;
+    }
+    if (output_tokens < min_tokens && word < stops.size()) {
+      bits &= ~stops[word];
+    }
+    if (bits != 0) {
+      return false;
+    }
+  }
+  return true;
+}
+
+std::optional<bool> ConstraintRules::IsOver(const Constraint::State& state, int64_t output_tokens) const {
+  if (const auto cached = constraint->CachedTokens(state); cached != nullptr) {
+    return IsOver(*cached, output_tokens);
+  }
+  const std::optional<bool> any = constraint->AllowsAny(state, allowed, output_tokens < min_tokens);
+  return any.has_value() ? std::optional(!*any) : std::nullopt;
+}
+
 TreeMasks::TreeMasks(std::shared_ptr<const ConstraintRules> rules, const Constraint::State& root,
                      int64_t output_tokens, std::span<const TokenId> token, std::span<const int32_t> parent)
     : rules_(std::move(rules)),
@@ -12,14 +36,21 @@ TreeMasks::TreeMasks(std::shared_ptr<const ConstraintRules> rules, const Constra
       output_tokens_(token.size(), output_tokens),
       state_(token.size()),
       mask_(token.size()),
-      is_over_(token.size(), false) {
+      is_over_(token.size(), false),
+      is_too_much_(token.size(), false) {
   state_[0] = root;
   has_state_ = true;
 }
 
-std::optional<Constraint::State> TreeMasks::StateOf(int node) const {
+void TreeMasks::Arrive(int node) {
   const std::optional<Constraint::State>& parent = state_[parent_[node]];
-  return parent.has_value() ? rules_->constraint->Advance(*parent, token_[node]) : std::nullopt;
+  if (parent.has_value()) {
+    bool too_much = false;
+    state_[node] = rules_->constraint->Advance(*parent, token_[node], &too_much);
+    is_too_much_[node] = too_much;
+  }
+  output_tokens_[node] = output_tokens_[parent_[node]] + 1;
+  has_state_ = true;
 }
 
 bool TreeMasks::Make(int uncached) {
@@ -27,21 +58,19 @@ bool TreeMasks::Make(int uncached) {
   while (made_ < nodes()) {
     const int node = made_;
     if (!has_state_) {
-      state_[node] = StateOf(node);
-      output_tokens_[node] = output_tokens_[parent_[node]] + 1;
-      has_state_ = true;
+      Arrive(node);
     }
     if (state_[node].has_value()) {
-      is_over_[node] = rules_->IsOver(*state_[node], output_tokens_[node]);
-      if (!is_over_[node]) {
-        mask_[node] = constraint.CachedTokens(*state_[node]);
-        if (mask_[node] == nullptr && uncached-- <= 0) {
-          return false;
-        }
-        if (mask_[node] == nullptr) {
-          mask_[node] = constraint.AllowedTokens(*state_[node]);
-        }
+      std::shared_ptr<const Constraint::Mask> mask = constraint.CachedTokens(*state_[node]);
+      if (mask == nullptr && uncached-- <= 0) {
+        return false;
       }
+      if (mask == nullptr) {
+        mask = constraint.AllowedTokens(*state_[node]);
+      }
+      is_too_much_[node] = mask == nullptr;
+      is_over_[node] = mask != nullptr && rules_->IsOver(*mask, output_tokens_[node]);
+      mask_[node] = is_over_[node] ? nullptr : std::move(mask);
     }
     ++made_;
     has_state_ = false;

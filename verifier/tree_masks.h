@@ -15,12 +15,15 @@ namespace arborist::verifier {
 struct ConstraintRules {
   std::shared_ptr<const Constraint> constraint;
   std::vector<uint32_t> allowed;  // bits of the ids that the owner allows; empty: all
+  std::vector<uint32_t> stops;    // bits of the stop ids; empty: none
   int min_tokens = 0;             // no stop id is chosen before so many output tokens
 
-  // Nothing may come after the text that led to `state`, of so many output tokens: the sequence is over.
-  bool IsOver(const Constraint::State& state, int64_t output_tokens) const {
-    return !constraint->AllowsAny(state, allowed, output_tokens < min_tokens);
-  }
+  // Nothing may come after a text of so many output tokens, after which the constraint allows `mask`: the
+  // sequence is over.
+  bool IsOver(const Constraint::Mask& mask, int64_t output_tokens) const;
+  // The same where no mask is made: the text led to `state`. Looks for one token that may come; nothing: that
+  // is too much work.
+  std::optional<bool> IsOver(const Constraint::State& state, int64_t output_tokens) const;
 };
 
 // What the constraint says of every node of one tree: where its path has led, and what may be chosen after
@@ -37,15 +40,18 @@ class TreeMasks {
   bool MakeOneMore() { return Make(1); }
 
   int nodes() const { return static_cast<int>(token_.size()); }
-  // Null: the path violates the constraint, or nothing may follow. All of these once all are made.
+  // Null: the path violates the constraint, nothing may follow, or it is too much work. All of these once all
+  // are made.
   const uint32_t* mask(int node) const { return mask_[node] == nullptr ? nullptr : mask_[node]->data(); }
   // Nothing where the path violates the constraint.
   const std::optional<Constraint::State>& state(int node) const { return state_[node]; }
   bool is_over(int node) const { return is_over_[node]; }
+  // What may follow is not known: whatever is chosen after the node does not count.
+  bool is_too_much(int node) const { return is_too_much_[node]; }
 
  private:
   bool Make(int uncached);
-  std::optional<Constraint::State> StateOf(int node) const;
+  void Arrive(int node);  // by its token from its parent
 
   const std::shared_ptr<const ConstraintRules> rules_;
   const std::vector<TokenId> token_;
@@ -54,6 +60,7 @@ class TreeMasks {
   std::vector<std::optional<Constraint::State>> state_;
   std::vector<std::shared_ptr<const Constraint::Mask>> mask_;
   std::vector<bool> is_over_;
+  std::vector<bool> is_too_much_;
   int made_ = 0;
   bool has_state_ = false;  // of node `made_`
 };

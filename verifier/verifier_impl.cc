@@ -66,7 +66,7 @@ absl::Status VerifierImpl::AddControls(const OpenArgs& args, int64_t most_tokens
   const int64_t vocabulary = model_->config().vocab_size;
   std::vector<std::unique_ptr<NodeMasks>> masks;
   if (args.constraint != nullptr) {
-    auto constraint = std::make_unique<ConstraintMasks>(RulesOf(args, vocabulary));
+    auto constraint = std::make_unique<ConstraintMasks>(RulesOf(args, vocabulary), args.prompt);
     sequence.constraint = constraint.get();
     masks.push_back(std::move(constraint));
   }

@@ -49,9 +49,12 @@ class ByteAutomaton {
   size_t grammar_bytes() const {           // of what stays
     return grammar_.bytes() + (reached_in_.capacity() + place_.capacity()) * sizeof(uint32_t);
   }
-  // New states cost work: visits of grammar states. Beyond the limit none are made: Next says kDead and the
-  // automaton is exhausted, for good.
-  void AllowWork(int64_t visits) { work_left_ = visits; }
+  // New states cost work: visits of grammar states. Beyond the limit none are made: Next says kDead, which is
+  // not remembered, and the automaton is exhausted until more work is allowed.
+  void AllowWork(int64_t visits) {
+    work_left_ = visits;
+    exhausted_ = false;
+  }
   int64_t work_left() const { return work_left_; }
   bool exhausted() const { return exhausted_; }
   int32_t Id(const State& state);

@@ -1,14 +1,10 @@
 #include "common/grammar/constraint.h"
 
 #include <algorithm>
+#include <bit>
 #include <thread>
 
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
-#include "common/base/check.h"
-#include "common/base/status_macros.h"
-#include "common/grammar/json_schema.h"
-#include "common/grammar/regex.h"
+#include "common/tokenizer/utf8.h"
 
 namespace arborist {
 namespace {
@@ -16,68 +12,31 @@ namespace {
 // Of a walk, between two looks for those who wait: some ten microseconds.
 constexpr int32_t kNodesOfTurn = 1024;
 
-absl::StatusOr<std::optional<ByteAutomaton>> CompileGrammar(const ConstraintSpec& spec,
-                                                            const TokenVocabulary& vocabulary) {
-  if (spec.json_schema.empty() && spec.regex.empty()) {
-    return std::nullopt;
-  }
-  if (!spec.json_schema.empty() && !spec.regex.empty()) {
-    return absl::InvalidArgumentError("regex: stands beside json_schema, expected one of them");
-  }
-  const std::string what = spec.regex.empty() ? "json_schema" : "regex";
-  ByteGrammar grammar;
-  if (spec.regex.empty()) {
-    RETURN_IF_ERROR(AddJsonSchema(grammar, spec.json_schema));
-  } else {
-    const int32_t rule = grammar.DeclareRule();
-    ASSIGN_OR_RETURN(const ByteGrammar::Part body,
-                     AddRegex(grammar, spec.regex, RegexMatch::kWhole, TextEncoding::kUtf8));
-    grammar.Define(rule, body);
-    grammar.set_root(rule);
-  }
-  ASSIGN_OR_RETURN(TrimmedGrammar trimmed, TrimmedGrammar::Create(std::move(grammar), what));
-  for (int byte = 0; byte < 256; ++byte) {
-    if (trimmed.UsesByte(static_cast<uint8_t>(byte)) && !vocabulary.HasByte(static_cast<uint8_t>(byte))) {
-      return absl::InvalidArgumentError(absl::StrFormat(
-          "%s: needs byte 0x%02x, but no token of the vocabulary is just that byte", what, byte));
-    }
-  }
-  return std::optional<ByteAutomaton>(std::in_place, std::move(trimmed));
-}
+// Tokens that are looked at one by one rather than by a walk over all.
+constexpr int kFewTokens = 1024;
 
-absl::Status TooAmbiguous() {
-  return absl::InvalidArgumentError(
-      "json_schema or regex: too much work for one token, expected fewer alternatives that begin alike");
+// The bytes at the end of a prompt that begin a character.
+std::string UnfinishedCharacter(const TokenVocabulary& vocabulary, std::span<const TokenId> prompt) {
+  constexpr size_t kMostBytes = 3;
+  std::string bytes;
+  for (size_t i = prompt.size(); i > 0 && bytes.size() < kMostBytes; --i) {
+    const int32_t id = Raw(prompt[i - 1]);
+    if (id < 0 || id >= vocabulary.size() || vocabulary.bytes(id).empty()) {
+      break;  // special: what stands before it is over
+    }
+    bytes.insert(0, vocabulary.bytes(id));
+  }
+  return std::string(IncompleteUtf8Tail(bytes));
 }
 
 }  // namespace
-
-absl::StatusOr<std::shared_ptr<const Constraint>> Constraint::Compile(
-    const ConstraintSpec& spec, std::shared_ptr<const TokenVocabulary> vocabulary,
-    std::shared_ptr<ConstraintMemory> memory) {
-  Parts parts;
-  ASSIGN_OR_RETURN(parts.forbidden, ForbiddenStrings::Create(spec.bad_words));
-  ASSIGN_OR_RETURN(parts.grammar, CompileGrammar(spec, *vocabulary));
-  if (parts.grammar.has_value() && parts.grammar->exhausted()) {
-    return TooAmbiguous();
-  }
-  parts.stop_ids = spec.stop_ids;
-  std::sort(parts.stop_ids.begin(), parts.stop_ids.end());
-  parts.bytes = parts.forbidden.bytes() + (parts.grammar.has_value() ? parts.grammar->grammar_bytes() : 0);
-  if (!memory->Join(parts.bytes)) {
-    return absl::ResourceExhaustedError(absl::StrCat("constraints in use take ", memory->compiled(),
-                                                     " bytes, which leaves no room for one of ",
-                                                     parts.bytes));
-  }
-  return std::shared_ptr<const Constraint>(
-      new Constraint(std::move(parts), std::move(vocabulary), std::move(memory)));
-}
 
 Constraint::Constraint(Parts parts, std::shared_ptr<const TokenVocabulary> vocabulary,
                        std::shared_ptr<ConstraintMemory> memory)
     : vocabulary_(std::move(vocabulary)),
       forbidden_(std::move(parts.forbidden)),
       stop_ids_(std::move(parts.stop_ids)),
+      field_(std::move(parts.field)),
       has_forbidden_(!forbidden_.empty()),
       has_grammar_(parts.grammar.has_value()),
       memory_(std::move(memory)),
@@ -115,10 +74,7 @@ class Constraint::Turn {
   std::unique_lock<std::mutex> lock_;
 };
 
-absl::Status Constraint::status() const {
-  const Turn turn(*this, kStepWork);
-  return has_grammar_ && grammar_->exhausted() ? TooAmbiguous() : absl::OkStatus();
-}
+bool Constraint::TooMuch() const { return has_grammar_ && grammar_->exhausted(); }
 
 size_t Constraint::bytes() const {
   const Turn turn(*this, kStepWork);
@@ -128,9 +84,15 @@ size_t Constraint::bytes() const {
 
 size_t Constraint::MaskBytes() const { return sizeof(uint32_t) * (vocabulary_->words() + 32); }
 
-Constraint::State Constraint::Start() const {
+Constraint::State Constraint::Start(std::span<const TokenId> prompt) const {
   const Turn turn(*this, kStepWork);
   State state;
+  if (has_forbidden_) {
+    for (const char byte : UnfinishedCharacter(*vocabulary_, prompt)) {
+      const int32_t next = forbidden_.Next(state.forbidden, static_cast<uint8_t>(byte));
+      state.forbidden = next == ForbiddenStrings::kDead ? 0 : next;  // in the prompt: not the output's fault
+    }
+  }
   if (has_grammar_) {
     state.grammar = grammar_->Start();
   }
@@ -169,6 +131,15 @@ inline bool Constraint::Walk(Step& step, uint8_t byte) const {
   return true;
 }
 
+bool Constraint::Walk(Step& step, const std::string& bytes) const {
+  for (const char byte : bytes) {
+    if (!Walk(step, static_cast<uint8_t>(byte))) {
+      return false;
+    }
+  }
+  return true;
+}
+
 bool Constraint::AcceptsAt(const Step& step) const {
   return !has_grammar_ || grammar_->Accepts(step.grammar);
 }
@@ -182,7 +153,7 @@ bool Constraint::Accepts(const State& state) const {
   return AcceptsAt(Look(state));
 }
 
-bool Constraint::IsFinal(const State& state) const {
+std::optional<bool> Constraint::IsFinal(const State& state) const {
   const Turn turn(*this, kStepWork);
   const Step here = Look(state);
   for (int byte = 0; byte < 256; ++byte) {
@@ -191,10 +162,14 @@ bool Constraint::IsFinal(const State& state) const {
       return false;
     }
   }
-  return true;
+  return TooMuch() ? std::nullopt : std::optional(true);
 }
 
-std::optional<Constraint::State> Constraint::Advance(const State& state, TokenId token) const {
+std::optional<Constraint::State> Constraint::Advance(const State& state, TokenId token,
+                                                     bool* too_much) const {
+  if (too_much != nullptr) {
+    *too_much = false;
+  }
   const int32_t id = Raw(token);
   const Turn turn(*this, kStepWork);
   Step step = Look(state);
@@ -208,10 +183,11 @@ std::optional<Constraint::State> Constraint::Advance(const State& state, TokenId
   if (bytes.empty()) {  // special
     return has_grammar_ ? std::nullopt : std::optional(state);
   }
-  for (const char byte : bytes) {
-    if (!Walk(step, static_cast<uint8_t>(byte))) {
-      return std::nullopt;
+  if (!Walk(step, bytes)) {
+    if (too_much != nullptr) {
+      *too_much = TooMuch();
     }
+    return std::nullopt;
   }
   State next;
   next.forbidden = step.forbidden;
@@ -235,6 +211,9 @@ std::shared_ptr<const Constraint::Mask> Constraint::AllowedTokens(const State& s
     return found->second;
   }
   auto mask = std::make_shared<const Mask>(Compute(step, turn));
+  if (TooMuch()) {
+    return nullptr;
+  }
   const size_t room = std::min(kMaskCacheBytes, memory_->share() / 2);
   if (masks_.size() >= std::max<size_t>(1, room / MaskBytes())) {
     masks_.clear();
@@ -243,7 +222,8 @@ std::shared_ptr<const Constraint::Mask> Constraint::AllowedTokens(const State& s
   return mask;
 }
 
-bool Constraint::AllowsAny(const State& state, std::span<const uint32_t> among, bool no_stops) const {
+std::optional<bool> Constraint::AllowsAny(const State& state, std::span<const uint32_t> among,
+                                          bool no_stops) const {
   const Turn turn(*this, kStepWork);
   const Step start = Look(state);
   const auto counts = [&](int32_t token) {
@@ -264,15 +244,38 @@ bool Constraint::AllowsAny(const State& state, std::span<const uint32_t> among, 
       }
     }
   }
+  const bool found = FindsAny(start, among);
+  return !found && TooMuch() ? std::nullopt : std::optional(found);
+}
+
+bool Constraint::FindsAny(const Step& start, std::span<const uint32_t> among) const {
+  const size_t words = std::min<size_t>(among.size(), static_cast<size_t>(vocabulary_->words()));
+  int count = 0;
+  for (size_t word = 0; word < words; ++word) {
+    count += std::popcount(among[word]);
+  }
   bool found = false;
-  WalkTokens(start, nullptr, [&](int32_t token) {
-    found = counts(token) && !IsStop(TokenId{token});
-    return !found;
-  });
+  if (among.empty() || count > kFewTokens) {
+    WalkTokens(start, nullptr, [&](int32_t token) {
+      const auto word = static_cast<size_t>(token) / 32;
+      found = (among.empty() || (word < words && (among[word] >> (token % 32) & 1) != 0)) &&
+              !IsStop(TokenId{token});
+      return !found;
+    });
+    return found;
+  }
+  for (size_t word = 0; word < words && !found; ++word) {
+    for (uint32_t bits = among[word]; bits != 0 && !found && !TooMuch(); bits &= bits - 1) {
+      const auto token = static_cast<int32_t>(word * 32) + std::countr_zero(bits);
+      Step step = start;
+      found = token < vocabulary_->size() && !IsStop(TokenId{token}) && !vocabulary_->bytes(token).empty() &&
+              Walk(step, vocabulary_->bytes(token));
+    }
+  }
   return found;
 }
 
-// Calls `visit` with each token that may follow, until it says false.
+// Calls `visit` with each token that may follow, until it says false or it is too much.
 template <typename Visit>
 void Constraint::WalkTokens(const Step& start, Turn* turn, const Visit& visit) const {
   const TokenVocabulary::Node* const nodes = vocabulary_->nodes().data();
@@ -288,6 +291,9 @@ void Constraint::WalkTokens(const Step& start, Turn* turn, const Visit& visit) c
     }
     Step step = path[node.depth - 1];
     if (!Walk(step, node.byte)) {
+      if (TooMuch()) {
+        return;
+      }
       i = node.after;
       continue;
     }

@@ -61,28 +61,37 @@ class Constraint {
       std::shared_ptr<ConstraintMemory> memory = std::make_shared<ConstraintMemory>());
   ~Constraint();
 
-  // Once a call would have cost more than its work, the constraint is of no use: what that call and later
-  // ones say is wrong. So whoever goes by an answer looks here afterwards. Else OK.
-  absl::Status status() const;
+  // A call that would have cost more than its work says so, of itself alone: the constraint is as good as
+  // before to everyone, and what that call found out makes the next one cheaper. What to tell the owner of a
+  // sequence that cannot go on without the answer:
+  absl::Status TooMuchWork() const;
+  // Where a request says what the text must be like: "json_schema", "regex" or "bad_words".
+  const std::string& field() const { return field_; }
 
-  State Start() const;
+  // After a prompt: a character that the prompt leaves unfinished is part of the output's first one, so
+  // forbidden strings see its bytes.
+  State Start(std::span<const TokenId> prompt = {}) const;
   bool Accepts(const State& state) const;  // the text may end here
-  bool IsFinal(const State& state) const;  // no byte may follow: with no stop id allowed the sequence is over
+  // No byte may follow: with no stop id allowed the sequence is over. Nothing: too much work.
+  std::optional<bool> IsFinal(const State& state) const;
 
   bool IsStop(TokenId token) const;
+  const std::vector<TokenId>& stop_ids() const { return stop_ids_; }  // ascending
 
   size_t bytes() const;  // of memory: what it was compiled to, and what it keeps of states and masks
 
   // The state after `token`, or nothing if it is not allowed. A stop id where it is allowed leaves the state.
-  std::optional<State> Advance(const State& state, TokenId token) const;
+  // Also nothing, and `too_much` set where it is asked for, if that is too much work to know.
+  std::optional<State> Advance(const State& state, TokenId token, bool* too_much = nullptr) const;
 
-  // Tokens that may come next; ids beyond the vocabulary are forbidden.
+  // Tokens that may come next; ids beyond the vocabulary are forbidden. Null: too much work.
   std::shared_ptr<const Mask> AllowedTokens(const State& state) const;
   // The same if it is cached, else null.
   std::shared_ptr<const Mask> CachedTokens(const State& state) const;
   // Whether any token may come next of those in `among` (a mask; empty: of all), stop ids left out if
-  // `no_stops`. Ends with the first one that it finds.
-  bool AllowsAny(const State& state, std::span<const uint32_t> among, bool no_stops) const;
+  // `no_stops`. Ends with the first one that it finds; looks at each of a few, else walks over all tokens.
+  // Nothing: too much work.
+  std::optional<bool> AllowsAny(const State& state, std::span<const uint32_t> among, bool no_stops) const;
 
  private:
   using Key = std::pair<StackSet::Pointer, int32_t>;
@@ -95,6 +104,7 @@ class Constraint {
     std::optional<ByteAutomaton> grammar;
     ForbiddenStrings forbidden;
     std::vector<TokenId> stop_ids;
+    std::string field;
     size_t bytes = 0;
   };
   // One call: holds the lock, and has work to spend.
@@ -107,11 +117,14 @@ class Constraint {
   Key KeyOf(const Step& step) const;
   void ForgetIfFull() const;
   size_t MaskBytes() const;                   // of one that is cached, about
-  bool Walk(Step& step, uint8_t byte) const;  // false: not allowed
+  bool Walk(Step& step, uint8_t byte) const;  // false: not allowed, or too much work
+  bool Walk(Step& step, const std::string& bytes) const;
+  bool TooMuch() const;  // of the call so far
   bool AcceptsAt(const Step& step) const;
   template <typename Visit>
   void WalkTokens(const Step& start, Turn* turn, const Visit& visit) const;
-  Mask Compute(const Step& start, Turn& turn) const;
+  Mask Compute(const Step& start, Turn& turn) const;  // of no use if it is too much
+  bool FindsAny(const Step& start, std::span<const uint32_t> among) const;
   // Between two nodes of a walk: lets other calls pass. `path` is what the walk has of steps; their ids may
   // change.
   void LetOthersPass(std::span<Step> path, Turn& turn) const;
@@ -119,6 +132,7 @@ class Constraint {
   const std::shared_ptr<const TokenVocabulary> vocabulary_;
   const ForbiddenStrings forbidden_;
   const std::vector<TokenId> stop_ids_;  // ascending
+  const std::string field_;
   const bool has_forbidden_;
   const bool has_grammar_;
   const std::shared_ptr<ConstraintMemory> memory_;

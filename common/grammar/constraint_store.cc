@@ -66,11 +66,7 @@ ConstraintStore::Result ConstraintStore::Get(const ConstraintSpec& spec) {
 std::shared_ptr<const Constraint> ConstraintStore::FindKept(const std::string& key) {
   const auto found = by_key_.find(key);
   std::shared_ptr<const Constraint> constraint;
-  if (found != by_key_.end() && !found->second->constraint->status().ok()) {  // it was too much work
-    const auto entry = found->second;
-    by_key_.erase(found);
-    kept_.erase(entry);
-  } else if (found != by_key_.end()) {
+  if (found != by_key_.end()) {
     constraint = found->second->constraint;
     kept_.splice(kept_.begin(), kept_, found->second);
   }

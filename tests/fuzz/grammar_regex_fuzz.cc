@@ -68,10 +68,13 @@ class OtherMatcher {
 std::optional<bool> Accepts(const Constraint& constraint, const std::string& text) {
   std::optional<Constraint::State> state = constraint.Start();
   for (size_t i = 0; i < text.size() && state.has_value(); ++i) {
-    state = constraint.Advance(*state, TokenId{static_cast<uint8_t>(text[i])});
+    bool too_much = false;
+    state = constraint.Advance(*state, TokenId{static_cast<uint8_t>(text[i])}, &too_much);
+    if (too_much) {
+      return std::nullopt;
+    }
   }
-  const bool accepts = state.has_value() && constraint.Accepts(*state);
-  return constraint.status().ok() ? std::optional(accepts) : std::nullopt;
+  return state.has_value() && constraint.Accepts(*state);
 }
 
 void CheckAgainstOther(const std::string& pattern, const std::string& text) {
