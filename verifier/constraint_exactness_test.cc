@@ -129,6 +129,57 @@ INSTANTIATE_TEST_SUITE_P(Constraints, ConstraintFaultsTest,
                          testing::Values(ConstraintCases()[0], ConstraintCases()[2], ConstraintCases()[3]),
                          [](const auto& info) { return info.param.name; });
 
+// After two letters and an n, every letter leads to tens of thousands of states: the first try at that mask
+// is too much work, the next one, with what the first has left behind, is not.
+std::shared_ptr<const Constraint> CompileHostile() {
+  std::string block;
+  for (char letter = 'a'; letter <= 'z'; ++letter) {
+    block += {letter, '?'};
+  }
+  std::string regex = "[a-m]{2}n";
+  for (int i = 0; i < 50; ++i) {
+    regex += "(" + block + "){20}";
+  }
+  return CompileSmall({.regex = regex});
+}
+
+TEST(ConstraintWorkTest, AnAcceptedNodeThatIsTooMuchWorkCutsTheRunAndTheTextIsThatOfPlainDecoding) {
+  TestVerifierOptions options;
+  options.fake.vocabulary = kSmallVocabulary;
+  OpenArgs args = MakeOpen("request", RandomTokens(50, kSmallVocabulary, 4), /*max_tokens=*/4, 16);
+  args.sampling = {.temperature = 1, .seed = 4};
+  for (int32_t id = 0; id < 26; ++id) {
+    args.controls.allowed_token_ids.push_back(TokenId{id});
+  }
+  args.constraint = CompileHostile();
+  Constraint::State state = args.constraint->Start();
+  for (const char letter : {'a', 'a', 'n'}) {
+    state = *args.constraint->Advance(state, TokenId{letter - 'a'});
+  }
+  EXPECT_EQ(args.constraint->AllowedTokens(state), nullptr);
+  for (int tries = 0; tries < 4 && args.constraint->AllowedTokens(state) == nullptr; ++tries) {
+  }
+  const Decoded plain = DecodePlain(*TestVerifier(options), args);
+  ASSERT_TRUE(plain.closed.ok()) << plain.closed;
+  ASSERT_EQ(plain.tokens.size(), 4u);
+
+  args.constraint = CompileHostile();
+  const size_t prompt = args.prompt.size();
+  const Decoded trees = DecodeTrees(*TestVerifier(options), args, [&](std::span<const TokenId> tokens) {
+    TokenTree tree = TokenTree::RootOnly(tokens.back());
+    for (size_t i = tokens.size() - prompt; i < plain.tokens.size(); ++i) {
+      tree.parent.push_back(tree.nodes() - 1);
+      tree.token.push_back(plain.tokens[i]);
+      tree.score.push_back(tree.score.back() - 1);
+    }
+    return tree;
+  });
+  ASSERT_TRUE(trees.closed.ok()) << trees.closed;
+  EXPECT_EQ(trees.tokens, plain.tokens);
+  EXPECT_EQ(trees.log_probs, plain.log_probs);
+  EXPECT_EQ(trees.rounds, 2);
+}
+
 TEST(ConstraintOpenTest, WhereNothingMayComeFirstTheSequenceIsRefused) {
   TestVerifierOptions options;
   options.fake.vocabulary = kSmallVocabulary;

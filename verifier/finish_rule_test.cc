@@ -52,8 +52,9 @@ TEST(FinishRule, ARunIsCutWhereWhatWasChosenDoesNotCountUnlessItEndsBefore) {
     const RunCut made = CutRun(run, rule);
     return std::pair(made.kept, made.reason);
   };
-  EXPECT_EQ(cut({.output_left = 9, .constraint_cut = 2}), std::pair(2, FinishReason::kNone));
-  EXPECT_EQ(cut({.output_left = 2, .constraint_cut = 2}), std::pair(2, FinishReason::kMaxTokens));
+  EXPECT_EQ(cut({.stop_ids = {}, .output_left = 9, .constraint_cut = 2}), std::pair(2, FinishReason::kNone));
+  EXPECT_EQ(cut({.stop_ids = {}, .output_left = 2, .constraint_cut = 2}),
+            std::pair(2, FinishReason::kMaxTokens));
   const TokenId stop{2};
   EXPECT_EQ(cut({.stop_ids = std::span(&stop, 1), .output_left = 9, .constraint_cut = 2}),
             std::pair(2, FinishReason::kStopId));
