@@ -213,5 +213,30 @@ TEST(ConstraintOpenTest, WhereNothingMayComeFirstTheSequenceIsRefused) {
             std::string::npos);
 }
 
+TEST(ConstraintOpenTest, BadWordsBeginInACharacterThatThePromptLeavesUnfinished) {
+  std::vector<std::string> bytes(kSmallVocabulary, "a");
+  bytes[0] = "\xC3";
+  bytes[1] = "\xA9";
+  TestVerifierOptions options;
+  options.fake.vocabulary = kSmallVocabulary;
+  TestVerifier verifier(std::move(options));
+  const auto constraint = *Constraint::Compile({.bad_words = {"\xC3\xA9"}},
+                                               std::make_shared<const TokenVocabulary>(std::move(bytes)));
+  for (const int32_t last : {0, 2}) {
+    OpenArgs args = MakeOpen("request", {TokenId{2}, TokenId{last}}, kTokens, 16);
+    args.constraint = constraint;
+    args.controls.allowed_token_ids = {TokenId{1}};  // the rest of the character, and nothing else
+    RecordingSink sink;
+    const auto handle = verifier->Open(std::move(args), &sink);
+    EXPECT_EQ(handle.ok(), last != 0) << handle.status();
+    if (handle.ok()) {
+      verifier->Cancel(*handle);
+      EXPECT_EQ(sink.WaitClosed().code(), absl::StatusCode::kCancelled);
+    } else {
+      EXPECT_NE(handle.status().message().find("sequence.sampling.bad_words="), std::string::npos);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace arborist::verifier
