@@ -83,7 +83,8 @@ class CoordinatorServiceTest : public ::testing::Test {
     EXPECT_TRUE(channel->WaitForConnected(std::chrono::system_clock::now() + std::chrono::seconds(60)));
     stub_ = v1::CoordinatorService::NewStub(channel);
     WaitFor([&] {
-      return coordinator_->router().Model().has_value() && coordinator_->router().Drafters().usable;
+      return coordinator_->router().ChooseVerifier("print", {}) == verifiers_[0] &&
+             coordinator_->router().Drafters().usable;
     });
   }
 
