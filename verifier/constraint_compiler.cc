@@ -12,7 +12,7 @@ absl::Status ShuttingDown() { return absl::UnavailableError("the verifier is shu
 }  // namespace
 
 ConstraintCompiler::ConstraintCompiler(std::shared_ptr<const TokenVocabulary> vocabulary)
-    : store_(std::move(vocabulary)) {}
+    : store_(std::move(vocabulary)), queue_([this](const std::string& key) { CompileOne(key); }) {}
 
 void ConstraintCompiler::Compile(ConstraintSpec spec, Done done, Wanted wanted) {
   const std::string key = ConstraintStore::KeyOf(spec);
@@ -32,19 +32,15 @@ void ConstraintCompiler::Compile(ConstraintSpec spec, Done done, Wanted wanted) 
     return;
   }
   Cancelled cancelled;
-  if (waiting_.size() >= kMostWaiting) {
+  if (queue_.size() >= kMostWaiting) {
     DropUnwanted(cancelled);
   }
-  const bool has_room = waiting_.size() < kMostWaiting;
+  const bool has_room = queue_.size() < kMostWaiting;
   if (has_room) {
     Job& job = jobs_[key];
     job.spec = std::move(spec);
     job.waiters.push_back({std::move(done), std::move(wanted)});
-    waiting_.push_back(key);
-    if (!thread_.joinable()) {
-      thread_ = std::thread([this] { Loop(); });
-    }
-    changed_.notify_one();
+    queue_.Put(key);
   }
   lock.unlock();
   Tell(cancelled);
@@ -58,30 +54,30 @@ void ConstraintCompiler::Stop() {
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
-    changed_.notify_one();
   }
-  if (thread_.joinable()) {
-    thread_.join();
+  for (const std::string& key : queue_.Stop()) {
+    End(key, ShuttingDown());
   }
 }
 
-void ConstraintCompiler::DropUnwanted(Cancelled& cancelled) {
-  for (auto at = waiting_.begin(); at != waiting_.end();) {
-    std::vector<Waiter>& waiters = jobs_[*at].waiters;
-    std::erase_if(waiters, [&cancelled](Waiter& waiter) {
-      if (waiter.wanted()) {
-        return false;
-      }
-      cancelled.push_back(std::move(waiter.done));
-      return true;
-    });
-    if (waiters.empty()) {
-      jobs_.erase(*at);
-      at = waiting_.erase(at);
-    } else {
-      ++at;
+bool ConstraintCompiler::StillWanted(const std::string& key, Cancelled& cancelled) {
+  std::vector<Waiter>& waiters = jobs_[key].waiters;
+  std::erase_if(waiters, [&cancelled](Waiter& waiter) {
+    if (waiter.wanted()) {
+      return false;
     }
+    cancelled.push_back(std::move(waiter.done));
+    return true;
+  });
+  if (waiters.empty()) {
+    jobs_.erase(key);
+    return false;
   }
+  return true;
+}
+
+void ConstraintCompiler::DropUnwanted(Cancelled& cancelled) {
+  queue_.DropIf([&](const std::string& key) { return !StillWanted(key, cancelled); });
 }
 
 void ConstraintCompiler::Tell(const Cancelled& cancelled) {
@@ -90,37 +86,34 @@ void ConstraintCompiler::Tell(const Cancelled& cancelled) {
   }
 }
 
-void ConstraintCompiler::Loop() {
-  std::unique_lock lock(mutex_);
-  while (true) {
-    changed_.wait(lock, [this] { return stopping_ || !waiting_.empty(); });
-    Cancelled cancelled;
+void ConstraintCompiler::End(const std::string& key, const Result& result) {
+  std::vector<Waiter> waiters;
+  {
+    const std::lock_guard lock(mutex_);
+    waiters = std::move(jobs_[key].waiters);
+    jobs_.erase(key);
+  }
+  for (const Waiter& waiter : waiters) {
+    waiter.done(result);
+  }
+}
+
+void ConstraintCompiler::CompileOne(const std::string& key) {
+  Cancelled cancelled;
+  ConstraintSpec spec;
+  bool wanted = false, stopping = false;
+  {
+    const std::lock_guard lock(mutex_);
     DropUnwanted(cancelled);
-    const std::string key = waiting_.empty() ? "" : std::move(waiting_.front());
-    Result result = ShuttingDown();
-    std::vector<Waiter> waiters;
-    const bool stopping = stopping_;
-    if (!key.empty()) {
-      waiting_.pop_front();
-      if (!stopping) {
-        const ConstraintSpec spec = jobs_[key].spec;
-        lock.unlock();
-        Tell(std::exchange(cancelled, {}));
-        result = store_.Get(spec);
-        lock.lock();
-      }
-      waiters = std::move(jobs_[key].waiters);
-      jobs_.erase(key);
+    wanted = StillWanted(key, cancelled);
+    stopping = stopping_;
+    if (wanted) {
+      spec = jobs_[key].spec;
     }
-    lock.unlock();
-    Tell(cancelled);
-    for (const Waiter& waiter : waiters) {
-      waiter.done(result);
-    }
-    lock.lock();
-    if (stopping && waiting_.empty()) {
-      return;
-    }
+  }
+  Tell(cancelled);
+  if (wanted) {
+    End(key, stopping ? Result(ShuttingDown()) : store_.Get(spec));
   }
 }
 

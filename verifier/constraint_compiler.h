@@ -1,13 +1,10 @@
 #pragma once
 
-#include <condition_variable>
 #include <cstddef>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -15,6 +12,7 @@
 #include "common/grammar/constraint.h"
 #include "common/grammar/constraint_store.h"
 #include "common/grammar/token_vocabulary.h"
+#include "verifier/work_queue.h"
 
 namespace arborist::verifier {
 
@@ -38,7 +36,7 @@ class ConstraintCompiler {
   // no, `done` hears CANCELLED.
   void Compile(
       ConstraintSpec spec, Done done, Wanted wanted = [] { return true; });
-  // What waits hears UNAVAILABLE, as do later calls.
+  // What waits hears UNAVAILABLE before this returns, as do later calls.
   void Stop();
 
  private:
@@ -53,18 +51,18 @@ class ConstraintCompiler {
   // What is to be told once the lock is open.
   using Cancelled = std::vector<Done>;
 
-  void Loop();
-  // Under the mutex: whoever does not want any more leaves, and jobs that nobody waits for go.
-  void DropUnwanted(Cancelled& cancelled);
+  void CompileOne(const std::string& key);
+  // Under the mutex: whoever does not want any more leaves, and a job that nobody waits for goes.
+  bool StillWanted(const std::string& key, Cancelled& cancelled);
+  void DropUnwanted(Cancelled& cancelled);  // of all that are queued
   static void Tell(const Cancelled& cancelled);
+  void End(const std::string& key, const Result& result);
 
   ConstraintStore store_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<std::string> waiting_;  // keys, the first to come first
+  std::mutex mutex_;  // before the queue's
   absl::flat_hash_map<std::string, Job> jobs_;
   bool stopping_ = false;
-  std::thread thread_;  // since the first call
+  WorkQueue<std::string> queue_;  // keys of jobs
 };
 
 }  // namespace arborist::verifier

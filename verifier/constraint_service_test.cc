@@ -203,5 +203,34 @@ TEST(ConstraintCompilerTest, EqualOnesThatWaitAreJoinedAndWhatNobodyWantsIsNotCo
   EXPECT_EQ(*again.get(), *first);
 }
 
+TEST(ConstraintCompilerTest, WhatWaitsWhenItStopsHearsUnavailable) {
+  ConstraintCompiler compiler(std::make_shared<const TokenVocabulary>(std::vector<std::string>{"a", "b"}));
+  std::promise<absl::Status> first, second, joined;
+  std::promise<void> compiled, go_on;
+  compiler.Compile({.regex = "a"}, [&](const ConstraintCompiler::Result& result) {
+    first.set_value(result.status());
+    compiled.set_value();
+    go_on.get_future().wait();
+  });
+  compiled.get_future().wait();
+  for (std::promise<absl::Status>* const waiter : {&second, &joined}) {
+    compiler.Compile({.regex = "b"}, [waiter](const ConstraintCompiler::Result& result) {
+      waiter->set_value(result.status());
+    });
+  }
+  std::thread stopping([&] { compiler.Stop(); });
+  const auto is_stopping = [&] {
+    absl::StatusCode late = absl::StatusCode::kOk;  // of what is kept
+    compiler.Compile({.regex = "a"}, [&](const ConstraintCompiler::Result& r) { late = r.status().code(); });
+    return late == absl::StatusCode::kUnavailable;
+  };
+  EXPECT_TRUE(Eventually(is_stopping));
+  go_on.set_value();
+  stopping.join();
+  EXPECT_TRUE(first.get_future().get().ok());
+  EXPECT_EQ(second.get_future().get().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(joined.get_future().get().code(), absl::StatusCode::kUnavailable);
+}
+
 }  // namespace
 }  // namespace arborist::verifier

@@ -1,15 +1,12 @@
 #pragma once
 
-#include <condition_variable>
-#include <deque>
 #include <functional>
 #include <memory>
-#include <mutex>
-#include <thread>
 #include <utility>
 
 #include "verifier/tree_masks.h"
 #include "verifier/verifier.h"
+#include "verifier/work_queue.h"
 
 namespace arborist::verifier {
 
@@ -20,23 +17,23 @@ class MaskMaker {
   // Called on the maker's thread when all masks of a tree are made.
   using Done = std::function<void(SequenceHandle, const std::shared_ptr<TreeMasks>&)>;
 
-  explicit MaskMaker(Done done) : done_(std::move(done)) {}
-  ~MaskMaker() { Stop(); }
+  explicit MaskMaker(Done done);
 
   // Any thread. Masks that nobody else holds any more are dropped.
   void Make(SequenceHandle sequence, std::shared_ptr<TreeMasks> masks);
   // What is not made is never made. Calls of `done` have returned.
-  void Stop();
+  void Stop() { (void)queue_.Stop(); }
 
  private:
-  void Loop();
+  struct Job {
+    SequenceHandle sequence;
+    std::shared_ptr<TreeMasks> masks;
+  };
+
+  void MakeOneMore(Job job);
 
   const Done done_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<std::pair<SequenceHandle, std::shared_ptr<TreeMasks>>> waiting_;
-  bool stopping_ = false;
-  std::thread thread_;  // since the first call of Make
+  WorkQueue<Job> queue_;
 };
 
 }  // namespace arborist::verifier
