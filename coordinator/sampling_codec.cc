@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/base/stop_choice.h"
 #include "common/rpc/status_bridge.h"
 #include "common/rpc/tree_codec.h"
 #include "common/tokenizer/utf8.h"
@@ -179,19 +180,10 @@ absl::Status ResolveStopIds(const v1::GenerateRequest& request, const VerifierFa
   return absl::OkStatus();
 }
 
-// What min_tokens holds back must leave something to choose. The model's end-of-sequence ids count: they are
-// held back too.
+// The model's end-of-sequence ids count: they are held back too.
 absl::Status CheckSomethingIsLeft(const SamplingParameters& sampling, int32_t vocabulary) {
-  if (sampling.min_tokens == 0) {
-    return absl::OkStatus();
-  }
-  const std::vector<TokenId>& stops = sampling.stop_ids;  // sorted and distinct
   const std::vector<TokenId>& allowed = sampling.allowed_token_ids;
-  const bool left = allowed.empty() ? static_cast<int64_t>(stops.size()) < vocabulary
-                                    : std::any_of(allowed.begin(), allowed.end(), [&stops](TokenId id) {
-                                        return !std::binary_search(stops.begin(), stops.end(), id);
-                                      });
-  if (!left) {
+  if (sampling.min_tokens > 0 && !StopsLeaveAChoice(sampling.stop_ids, allowed, vocabulary)) {
     return FieldError("min_tokens", absl::StrCat(sampling.min_tokens),
                       allowed.empty() ? "0 where every id is a stop id"
                                       : "0 where allowed_token_ids holds nothing but stop_ids");

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/base/stop_choice.h"
 #include "verifier/allowed_ids.h"
 #include "verifier/control_lists.h"
 
@@ -55,25 +56,15 @@ absl::Status CheckBiases(std::span<const LogitBias> biases, int64_t vocabulary) 
              : FieldError("logit_bias distinct ids", distinct, absl::StrCat(ids.size(), ", one a bias"));
 }
 
-// A row with no token left would choose a forbidden one.
-absl::Status CheckSomethingIsAllowed(const OpenArgs& args, int64_t vocabulary) {
+absl::Status CheckSomethingIsLeft(const OpenArgs& args, int64_t vocabulary) {
   const SamplingControls& controls = args.controls;
-  if (controls.min_tokens == 0) {
+  const std::vector<TokenId>& allowed = controls.allowed_token_ids;
+  if (controls.min_tokens == 0 || StopsLeaveAChoice(args.stop_ids, allowed, vocabulary)) {
     return absl::OkStatus();
   }
-  const std::vector<TokenId> stops = Sorted(args.stop_ids);
-  if (static_cast<int64_t>(stops.size()) == vocabulary) {
-    return FieldError("min_tokens", controls.min_tokens, "0, since every id of the vocabulary is a stop id");
-  }
-  if (controls.allowed_token_ids.empty()) {
-    return absl::OkStatus();
-  }
-  const bool goes_on =
-      std::any_of(controls.allowed_token_ids.begin(), controls.allowed_token_ids.end(),
-                  [&stops](TokenId id) { return !std::binary_search(stops.begin(), stops.end(), id); });
-  return goes_on ? absl::OkStatus()
-                 : FieldError("min_tokens", controls.min_tokens,
-                              "0, since allowed_token_ids holds nothing but stop ids");
+  return FieldError("min_tokens", controls.min_tokens,
+                    allowed.empty() ? "0, since every id of the vocabulary is a stop id"
+                                    : "0, since allowed_token_ids holds nothing but stop ids");
 }
 
 bool Penalizes(const SamplingControls& controls) {
@@ -109,7 +100,7 @@ absl::Status CheckControls(const OpenArgs& args, int64_t vocabulary) {
                       absl::StrCat("at most ", kMaxStopIds));
   }
   RETURN_IF_ERROR(CheckIds("stop_ids", args.stop_ids, vocabulary));
-  return CheckSomethingIsAllowed(args, vocabulary);
+  return CheckSomethingIsLeft(args, vocabulary);
 }
 
 std::unique_ptr<ControlState> ControlState::Create(const OpenArgs& args,

@@ -1,13 +1,13 @@
 #include "verifier/sampling_codec.h"
 
 #include <algorithm>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/base/stop_choice.h"
 #include "common/rpc/status_bridge.h"
 #include "common/rpc/tree_codec.h"
 #include "verifier/field_checks.h"
@@ -41,16 +41,14 @@ absl::Status CheckBiases(const std::string& field,
   return CheckDistinct(field, std::move(ids));
 }
 
-// What may be chosen before min_tokens is not only what ends the text: nothing would be left.
-absl::Status CheckSomethingIsAllowed(const v1::Sampling& sampling, const std::string& prefix) {
-  if (sampling.min_tokens() == 0 || sampling.allowed_token_ids().empty()) {
-    return absl::OkStatus();
-  }
-  const std::set<int32_t> stops(sampling.stop_ids().begin(), sampling.stop_ids().end());
-  const bool goes_on = std::any_of(sampling.allowed_token_ids().begin(), sampling.allowed_token_ids().end(),
-                                   [&stops](int32_t id) { return !stops.contains(id); });
-  return Range(prefix + "min_tokens", sampling.min_tokens(), goes_on,
-               "0 where allowed_token_ids holds nothing but stop_ids");
+absl::Status CheckSomethingIsLeft(const v1::Sampling& sampling, int32_t vocabulary,
+                                  const std::string& prefix) {
+  const std::vector<TokenId> allowed = DecodeTokens(sampling.allowed_token_ids());
+  const bool left =
+      sampling.min_tokens() == 0 || StopsLeaveAChoice(DecodeTokens(sampling.stop_ids()), allowed, vocabulary);
+  return Range(prefix + "min_tokens", sampling.min_tokens(), left,
+               allowed.empty() ? "0 where every id is a stop id"
+                               : "0 where allowed_token_ids holds nothing but stop_ids");
 }
 
 absl::Status CheckControls(const v1::Sampling& sampling, int32_t vocabulary) {
@@ -71,7 +69,7 @@ absl::Status CheckControls(const v1::Sampling& sampling, int32_t vocabulary) {
   RETURN_IF_ERROR(Range(prefix + "min_tokens", sampling.min_tokens(),
                         sampling.min_tokens() >= 0 && sampling.min_tokens() <= sampling.max_tokens(),
                         absl::StrCat("a value in [0, max_tokens ", sampling.max_tokens(), "]")));
-  RETURN_IF_ERROR(CheckSomethingIsAllowed(sampling, prefix));
+  RETURN_IF_ERROR(CheckSomethingIsLeft(sampling, vocabulary, prefix));
   return Range(prefix + "top_log_probs", sampling.top_log_probs(),
                sampling.top_log_probs() >= 0 && sampling.top_log_probs() <= kMaxTopLogProbs,
                absl::StrCat("a value in [0, ", kMaxTopLogProbs, "]"));

@@ -180,6 +180,13 @@ INSTANTIATE_TEST_SUITE_P(
                   Sam(o).add_allowed_token_ids(4);
                   Sam(o).add_stop_ids(4);
                 }},
+        BadOpen{"min_tokens=1, expected 0 where every id is a stop id", kBad, "BAD_REQUEST",
+                [](auto& o) {
+                  Sam(o).set_min_tokens(1);
+                  for (int id = 0; id < 100; ++id) {
+                    Sam(o).add_stop_ids(id);
+                  }
+                }},
         BadOpen{"top_log_probs=21, expected a value in [0, 20]", kBad, "BAD_REQUEST",
                 [](auto& o) { Sam(o).set_top_log_probs(21); }},
         BadOpen{"top_log_probs=-1", kBad, "BAD_REQUEST", [](auto& o) { Sam(o).set_top_log_probs(-1); }}));
