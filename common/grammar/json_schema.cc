@@ -148,15 +148,11 @@ class Compiler {
       targets.push_back(target);
     }
     if (keyword == "oneOf") {
-      for (size_t i = 0; i < targets.size(); ++i) {
-        for (size_t j = 0; j < i; ++j) {
-          if (!AreDisjoint(*targets[i], *targets[j])) {
-            return SchemaError(
-                pointer, absl::StrCat("entries ", j, " and ", i,
-                                      " may both fit, which is not supported; expected anyOf, other types "
-                                      "or a required property with other string constants"));
-          }
-        }
+      if (const auto overlap = FindOverlap(targets); overlap.has_value()) {
+        return SchemaError(pointer,
+                           absl::StrCat("entries ", overlap->first, " and ", overlap->second,
+                                        " may both fit, which is not supported; expected anyOf, other types "
+                                        "or a required property with other string constants"));
       }
     }
     const JsonValue rest = Without(schema, keyword);

@@ -21,7 +21,8 @@ inline constexpr size_t kMaxRegexBytes = 4096;
 // literals, `.` (no line end), classes with ranges and negation, \d \w (ASCII) and \s (ECMAScript's white
 // space) and their negations, \n \r \t \f \v \0 \xHH \uHHHH \u{H...}, escaped punctuation, groups (capturing,
 // (?:...) and named, all alike), alternation, * + ? {m} {m,} {m,n} (lazy forms are the same language), ^ and
-// $ at the ends of an alternative of the top level. InvalidArgument names the byte position of what is not
+// $ at the ends of an alternative of the top level. Braces and ] that are none of these stand for themselves,
+// but {,n}, which others read as {0,n}, is refused. InvalidArgument names the byte position of what is not
 // supported (lookaround, backreferences, \b, \p, flags, ...) and of what grows past the grammar's limits.
 absl::StatusOr<ByteGrammar::Part> AddRegex(ByteGrammar& grammar, std::string_view pattern, RegexMatch match,
                                            TextEncoding encoding);

@@ -141,6 +141,15 @@ class Parser {
           return Error(start, "repeats nothing");
         }
         at_ = start + 1;
+        if (Take(',')) {  // Python's {,n}; elsewhere it is plain text
+          while (!AtEnd() && absl::ascii_isdigit(Peek())) {
+            ++at_;
+          }
+          if (Take('}')) {
+            return Error(start, "is a repetition without its least count, expected {0,n}");
+          }
+          at_ = start + 1;
+        }
         return MakeClass(One('{'));
       }
       case '\\': {

@@ -151,6 +151,7 @@ TEST(Regex, ErrorsNameTheByte) {
       {"[[:alpha:]]", "byte 1"}, {"\xFF", "byte 0"},
       {"(?i)a", "byte 0"},       {std::string(5000, 'a'), "4096"},
       {"[]", "no text"},         {"\\01", "byte 0"},
+      {"ab{,5}", "byte 2"},      {"{,}", "byte 0"},
   };
   for (const auto& [pattern, place] : cases) {
     const auto constraint = Compile(pattern);

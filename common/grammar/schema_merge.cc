@@ -1,8 +1,8 @@
 #include "common/grammar/schema_merge.h"
 
 #include <algorithm>
-#include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
@@ -67,6 +67,18 @@ bool NamesOthers(const JsonValue& a, const JsonValue& b) {
          });
 }
 
+// With "items" a schema speaks about those elements too that only the other one's "prefixItems" name.
+bool SpeaksOfRest(const JsonValue& schema) {
+  const JsonValue* items = schema.Find("items");
+  return items != nullptr && !(items->kind == JsonValue::Kind::kBool && items->boolean);
+}
+
+bool NamesMoreElements(const JsonValue& a, const JsonValue& b) {
+  const JsonValue* mine = a.Find("prefixItems");
+  const JsonValue* others = b.Find("prefixItems");
+  return others != nullptr && others->elements.size() > (mine == nullptr ? 0 : mine->elements.size());
+}
+
 // The constants a schema allows, if it says so.
 std::vector<const JsonValue*> Constants(const JsonValue& schema) {
   std::vector<const JsonValue*> constants;
@@ -78,6 +90,13 @@ std::vector<const JsonValue*> Constants(const JsonValue& schema) {
     }
   }
   return constants;
+}
+
+// Only strings are compared: 1 and 1.0 are one value.
+bool AreTexts(const std::vector<const JsonValue*>& constants) {
+  return !constants.empty() && std::all_of(constants.begin(), constants.end(), [](const JsonValue* value) {
+    return value->kind == JsonValue::Kind::kString;
+  });
 }
 
 std::vector<std::string> Types(const JsonValue& schema) {
@@ -118,6 +137,10 @@ absl::StatusOr<JsonValue> MergeSchemas(const JsonValue& a, const JsonValue& b, c
     return absl::InvalidArgumentError(
         absl::StrCat("json_schema: ", pointer,
                      ": additionalProperties meets the properties of another part, which is not supported"));
+  }
+  if ((SpeaksOfRest(a) && NamesMoreElements(a, b)) || (SpeaksOfRest(b) && NamesMoreElements(b, a))) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "json_schema: ", pointer, ": items meets the prefixItems of another part, which is not supported"));
   }
   JsonValue merged;
   merged.kind = JsonValue::Kind::kObject;
@@ -184,12 +207,9 @@ bool AreDisjoint(const JsonValue& a, const JsonValue& b) {
   if (!left.empty() && !right.empty() && !types_meet) {
     return true;
   }
-  // Only strings are compared: 1 and 1.0 are one value.
   const std::vector<const JsonValue*> mine = Constants(a);
   const std::vector<const JsonValue*> others = Constants(b);
-  const auto is_text = [](const JsonValue* value) { return value->kind == JsonValue::Kind::kString; };
-  if (!mine.empty() && !others.empty() && std::all_of(mine.begin(), mine.end(), is_text) &&
-      std::all_of(others.begin(), others.end(), is_text)) {
+  if (AreTexts(mine) && AreTexts(others)) {
     return std::none_of(mine.begin(), mine.end(), [&](const JsonValue* value) {
       return std::any_of(others.begin(), others.end(),
                          [&](const JsonValue* other) { return SameJson(*value, *other); });
@@ -217,6 +237,29 @@ bool AreDisjoint(const JsonValue& a, const JsonValue& b) {
     }
   }
   return false;
+}
+
+std::optional<std::pair<size_t, size_t>> FindOverlap(const std::vector<const JsonValue*>& schemas) {
+  absl::flat_hash_map<std::string_view, size_t> owners;  // of strings, by those that are nothing but strings
+  std::vector<bool> is_texts(schemas.size());
+  for (size_t i = 0; i < schemas.size(); ++i) {
+    const std::vector<const JsonValue*> constants = Constants(*schemas[i]);
+    const std::vector<std::string> types = Types(*schemas[i]);
+    is_texts[i] = AreTexts(constants) &&
+                  std::all_of(types.begin(), types.end(), [](const auto& type) { return type == "string"; });
+    for (size_t j = 0; j < i; ++j) {
+      if (!(is_texts[i] && is_texts[j]) && !AreDisjoint(*schemas[i], *schemas[j])) {
+        return std::pair(j, i);
+      }
+    }
+    for (size_t c = 0; is_texts[i] && c < constants.size(); ++c) {
+      const auto [owner, is_new] = owners.try_emplace(constants[c]->text, i);
+      if (owner->second != i) {
+        return std::pair(owner->second, i);
+      }
+    }
+  }
+  return std::nullopt;
 }
 
 }  // namespace arborist
