@@ -47,6 +47,34 @@ def metric(service, name):
         return float(re.search(rf"^{re.escape(name)} (\S+)$", page.read().decode(), re.M).group(1))
 
 
+class MakeStubs(unittest.TestCase):
+    """coordinator/python/make_stubs.sh without Debian's compiler."""
+
+    def make(self, python):
+        """Its end, and what a python3 that does `python` was asked."""
+        with tempfile.TemporaryDirectory(prefix="arborist-bin-") as folder:
+            for name in ("bash", "dirname", "mkdir"):
+                os.symlink(shutil.which(name), os.path.join(folder, name))
+            with open(os.path.join(folder, "python3"), "w", encoding="utf-8") as file:
+                file.write(f'#!/bin/sh\necho "$@" >>{folder}/asked\n{python}\n')
+            os.chmod(file.name, 0o755)
+            done = subprocess.run([os.path.join(folder, "bash"), os.path.join(SOURCE, "coordinator/python/make_stubs.sh"), f"{folder}/stubs"],
+                                  env={"PATH": folder}, capture_output=True, text=True, timeout=60)
+            with open(os.path.join(folder, "asked"), encoding="utf-8") as asked:
+                return done, asked.read().splitlines()
+
+    def test_grpc_tools_makes_them_instead(self):
+        done, asked = self.make("exit 0")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertRegex(asked[-1], "^-m grpc_tools.protoc --proto_path=.* arborist/v1/coordinator.proto ")
+
+    def test_if_that_is_missing_too_both_are_named(self):
+        done, _ = self.make("exit 1")
+        self.assertEqual(done.returncode, 1)
+        for name in ("grpc_python_plugin", "protobuf-compiler-grpc", "grpc_tools", "grpcio-tools"):
+            self.assertIn(name, done.stderr)
+
+
 class WithStubs(unittest.TestCase):
     """coordinator/python/example.py, function by function."""
 
