@@ -5,6 +5,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/grammar/excerpt.h"
 #include "common/tokenizer/utf8.h"
 
 namespace arborist {
@@ -29,8 +30,7 @@ class Parser {
 
  private:
   absl::Status Error(const std::string& what) const {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "byte ", at_, " (\"", std::string(text_.substr(std::min(at_, text_.size()), 12)), "\") ", what));
+    return absl::InvalidArgumentError(absl::StrCat("byte ", at_, " (", Excerpt(text_, at_), ") ", what));
   }
   void Space() {
     while (at_ < text_.size() && std::string_view(" \t\r\n").find(text_[at_]) != std::string_view::npos) {

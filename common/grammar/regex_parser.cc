@@ -7,6 +7,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/grammar/excerpt.h"
 #include "common/tokenizer/utf8.h"
 
 namespace arborist {
@@ -94,8 +95,8 @@ class Parser {
     return true;
   }
   absl::Status Error(size_t position, const std::string& what) const {
-    return absl::InvalidArgumentError(absl::StrCat("regex: byte ", position, " (\"",
-                                                   std::string(pattern_.substr(position, 12)), "\") ", what));
+    return absl::InvalidArgumentError(
+        absl::StrCat("regex: byte ", position, " (", Excerpt(pattern_, position), ") ", what));
   }
 
   absl::StatusOr<NodePtr> Either(int depth) {

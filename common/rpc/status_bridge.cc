@@ -66,20 +66,50 @@ const char* DefaultReason(absl::StatusCode code) {
   }
 }
 
-// At most kMaxMessageBytes, and no part of a character at the end: a proto's string is UTF-8 or unreadable.
-std::string Shortened(absl::string_view text) {
-  size_t size = std::min(text.size(), kMaxMessageBytes);
-  while (size < text.size() && size > 0 && (static_cast<unsigned char>(text[size]) & 0xC0) == 0x80) {
-    --size;
+// Bytes of the UTF-8 character at the start of `text`, which is not empty; 0 if none stands there.
+size_t CharacterBytes(absl::string_view text) {
+  const auto byte = [text](size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0; };
+  const int first = byte(0);
+  if (first < 0x80) {
+    return 1;
   }
-  return std::string(text.substr(0, size));
+  if (first < 0xC2 || first > 0xF4) {
+    return 0;
+  }
+  const int low = first == 0xE0 ? 0xA0 : first == 0xF0 ? 0x90 : 0x80;   // no overlong forms
+  const int high = first == 0xED ? 0x9F : first == 0xF4 ? 0x8F : 0xBF;  // no surrogates, none beyond U+10FFFF
+  if (byte(1) < low || byte(1) > high) {
+    return 0;
+  }
+  const size_t bytes = first >= 0xF0 ? 4 : first >= 0xE0 ? 3 : 2;
+  for (size_t i = 2; i < bytes; ++i) {
+    if ((byte(i) & 0xC0) != 0x80) {
+      return 0;
+    }
+  }
+  return bytes;
+}
+
+// At most kMaxMessageBytes of whole characters, ? for what is none: a proto's string is UTF-8 or unreadable,
+// and an error whose details cannot be read looks like a broken server.
+std::string Readable(absl::string_view text) {
+  std::string readable;
+  while (!text.empty()) {
+    const size_t bytes = CharacterBytes(text);
+    if (readable.size() + std::max<size_t>(bytes, 1) > kMaxMessageBytes) {
+      break;
+    }
+    readable += bytes == 0 ? std::string("?") : std::string(text.substr(0, bytes));
+    text.remove_prefix(std::max<size_t>(bytes, 1));
+  }
+  return readable;
 }
 
 absl::Status AddFieldViolation(absl::Status status, absl::string_view field, absl::string_view description) {
   google::rpc::BadRequest request;
   google::rpc::BadRequest::FieldViolation& violation = *request.add_field_violations();
-  violation.set_field(std::string(field));
-  violation.set_description(Shortened(description));
+  violation.set_field(Readable(field));
+  violation.set_description(Readable(description));
   WriteDetail(status, kBadRequestUrl, request);
   return status;
 }
@@ -186,7 +216,7 @@ grpc::Status ToGrpcStatus(const absl::Status& status, absl::string_view origin) 
   if (OriginOf(full).empty()) {
     full = WithOrigin(full, origin);
   }
-  const std::string message = Shortened(full.message());
+  const std::string message = Readable(full.message());
   if (full.code() == absl::StatusCode::kInvalidArgument && !full.GetPayload(kBadRequestUrl).has_value()) {
     const size_t end = message.find('=');
     full = AddFieldViolation(full, end == std::string::npos ? "" : message.substr(0, end), message);

@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
@@ -113,6 +114,35 @@ TEST(StatusBridgeTest, ALongMessageIsCutBetweenCharacters) {
   EXPECT_LE(back.message().size(), 1024u);
   EXPECT_NE(back.message().back(), '\xE6');
   EXPECT_LT(FieldViolationsOf(back)[0].description.size(), 1025u);
+}
+
+// A proto's string that is not UTF-8 cannot be read: the error would arrive without reason, origin and field.
+TEST(StatusBridgeTest, BytesThatAreNoCharacterAreShownAsQuestionMarks) {
+  const struct {
+    const char* bytes;
+    const char* shown;
+  } cases[] = {{"\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80", "\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80"},
+               {"a\xE2\x82", "a??"},
+               {"\xE2\x82 b", "?? b"},
+               {"\x80\xFF", "??"},
+               {"\xC0\x80", "??"},
+               {"\xED\xA0\x80", "???"},
+               {"\xF0\x8F\xBF\xBF", "????"},
+               {"\xF4\x90\x80\x80", "????"},
+               {"\xED\x9F\xBF\xF4\x8F\xBF\xBF", "\xED\x9F\xBF\xF4\x8F\xBF\xBF"}};
+  for (const auto& [bytes, shown] : cases) {
+    const std::string message = absl::StrCat("regex=", shown, ", expected less");
+    for (const absl::Status& error :
+         {FieldError("regex", bytes, "less"),
+          absl::InvalidArgumentError(absl::StrCat("regex=", bytes, ", expected less"))}) {
+      const absl::Status back = FromGrpcStatus(ToGrpcStatus(error, "verifier"));
+      EXPECT_EQ(back.message(), message);
+      EXPECT_EQ(OriginOf(back), "verifier");
+      ASSERT_EQ(FieldViolationsOf(back).size(), 1u);
+      EXPECT_EQ(FieldViolationsOf(back)[0].field, "regex");
+      EXPECT_EQ(FieldViolationsOf(back)[0].description, message);
+    }
+  }
 }
 
 }  // namespace

@@ -35,9 +35,15 @@ const std::vector<BadForm>& BadForms() {
        "(refused), byte 0 (\"*a\") repeats nothing, expected a form that common/grammar/README.md lists"},
       {"a pattern of a billion states", "regex: '((a{1000}){1000}){1000}'", "regex",
        "(refused), becomes more than 200000 states, expected smaller repetition counts"},
+      // Twelve bytes of them end inside a character.
+      {"a pattern of wide characters", "regex: '(?=x€€€€€)'", "regex",
+       "(refused), byte 0 (\"(?=x€€\") is not supported, expected a group, (?:...) or (?<name>...)"},
+      {"a schema of wide characters", "json_schema: 'x€€€€€€'", "json_schema",
+       "(refused), is no JSON: byte 0 (\"x€€€\") is no JSON value, expected a form that "
+       "common/grammar/README.md lists"},
       {"a schema that does not close", "json_schema: '{\"type\": '", "json_schema",
-       "(refused), is no JSON: byte 9 (\"\") is no JSON value, expected a form that common/grammar/README.md "
-       "lists"},
+       "(refused), is no JSON: byte 9 (the end) is no JSON value, expected a form that "
+       "common/grammar/README.md lists"},
       {"a schema that is a list", "json_schema: '[]'", "json_schema",
        "(refused), #: is no schema, expected an object, true or false"},
       {"a schema of an unknown type", "json_schema: '{\"type\": \"colour\"}'", "json_schema",
