@@ -3,6 +3,7 @@
 #include "absl/status/status.h"
 #include "common/metrics/by_code.h"
 #include "common/metrics/registry.h"
+#include "common/tree/token_tree.h"
 
 namespace arborist::drafter {
 
@@ -13,8 +14,8 @@ class DrafterMetrics {
   // The registry outlives the metrics.
   explicit DrafterMetrics(MetricRegistry& registry);
 
-  // A tree of so many drafted nodes was made.
-  void Drafted(double seconds, int nodes);
+  // The tree was made in so many seconds; one that is its root alone counts as well.
+  void Drafted(double seconds, const TokenTree& tree);
   // The verifier's answer to a tree or Decode came so long after it was sent (or after the answer before).
   void Answered(double seconds, bool tree);
   // The verifier called a tree of ours malformed.
@@ -28,6 +29,7 @@ class DrafterMetrics {
  private:
   HistogramTally& draft_duration_;
   HistogramTally& tree_nodes_;
+  HistogramTally& tree_depth_;
   HistogramTally& tree_answer_;
   HistogramTally& decode_answer_;
   prometheus::Counter& trees_refused_;

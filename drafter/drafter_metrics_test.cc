@@ -35,6 +35,20 @@ TEST_F(DrafterMetricsTest, ASequenceIsCountedByItsRoundsAndItsEnd) {
   drafter_server_.reset();
 }
 
+TEST_F(DrafterMetricsTest, ATreeIsCountedByItsNodesAndItsDepth) {
+  MetricRegistry registry;
+  DrafterMetrics metrics(registry);
+  metrics.Drafted(0.001, TokenTree::RootOnly(TokenId{1}));
+  metrics.Drafted(0.001, {.token = {TokenId{1}, TokenId{2}, TokenId{3}, TokenId{4}, TokenId{5}},
+                          .parent = {-1, 0, 1, 2, 0},
+                          .score = {0, -1, -2, -3, -4}});
+  const std::string text = Scrape(registry);
+  EXPECT_THAT(text, HasSubstr("\narborist_draft_tree_nodes_sum 4\n"));
+  EXPECT_THAT(text, HasSubstr("\narborist_speculative_tree_depth_sum 3\n"));
+  EXPECT_THAT(text, HasSubstr("\narborist_speculative_tree_depth_count 2\n"));
+  EXPECT_THAT(text, HasSubstr("\narborist_speculative_tree_depth_bucket{le=\"0\"} 1\n"));
+}
+
 TEST_F(DrafterMetricsTest, ARefusedCallIsCountedByItsCode) {
   MetricRegistry registry;
   DrafterMetrics metrics(registry);

@@ -79,7 +79,7 @@ class SpeculationLoop {
     tree = filter_.Filter(*tree, args);
     const double draft_seconds = clock_.EndDraft();
     if (options_.metrics != nullptr) {
-      options_.metrics->Drafted(draft_seconds, tree->nodes() - 1);
+      options_.metrics->Drafted(draft_seconds, *tree);
     }
     RETURN_IF_ERROR(StallAt(FaultPoint::kBeforeTree));
     clock_.Sending();

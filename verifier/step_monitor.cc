@@ -6,7 +6,8 @@ namespace arborist::verifier {
 namespace {
 
 prometheus::Gauge& Pages(MetricRegistry& registry, const char* state) {
-  return registry.AddGauge("kv_cache_pages", "Pages of the KV cache, 64 positions each.", {{"state", state}});
+  return registry.AddGauge("kv_cache_blocks", "Pages of the KV cache, 64 positions each.",
+                           {{"state", state}});
 }
 
 prometheus::Counter& Rows(MetricRegistry& registry, const char* kind) {

@@ -49,8 +49,8 @@ TEST(StepMonitorTest, CacheAndQueueAreThoseOfTheScrape) {
   const testing::FakeVerifier verifier;  // 7 of 9 pages free, 2 sequences queued, 3 running
   monitor.Watch(verifier, /*page_bytes=*/1000);
   const std::string text = Scrape(registry);
-  EXPECT_THAT(text, HasSubstr("arborist_kv_cache_pages{state=\"free\"} 7\n"));
-  EXPECT_THAT(text, HasSubstr("arborist_kv_cache_pages{state=\"used\"} 2\n"));
+  EXPECT_THAT(text, HasSubstr("arborist_kv_cache_blocks{state=\"free\"} 7\n"));
+  EXPECT_THAT(text, HasSubstr("arborist_kv_cache_blocks{state=\"used\"} 2\n"));
   EXPECT_THAT(text, HasSubstr("arborist_kv_cache_used_ratio 0.222"));
   EXPECT_THAT(text, HasSubstr("arborist_kv_cache_bytes 9000\n"));
   EXPECT_THAT(text, HasSubstr("arborist_sequences{state=\"queued\"} 2\n"));
