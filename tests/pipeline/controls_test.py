@@ -94,6 +94,49 @@ class Controls(unittest.TestCase):
         self.assertGreaterEqual(len(answer["token_ids"]), 10)
         self.assertNotIn(stop, answer["token_ids"][:10])
 
+    def test_a_stop_string_across_tokens_and_runs_ends_the_text_before_it(self):
+        for sampling in (GREEDY, SAMPLED):
+            plain = self.generate("--prompt", PROMPT, "--max-tokens", 60, *sampling, "--ignore-eos", "--log-probs")
+            text = plain["text"]
+            for stop in (text[20:32], text[50], text[40:47]):
+                answer = self.same_in_every_mode(*sampling, "--ignore-eos", "--log-probs", "--stop", "never ever", "--stop", stop)
+                self.assertEqual((answer["finish_reason"], answer["stop_string"]), ("stop", stop))
+                self.assertEqual(answer["text"], text[:text.index(stop)])
+                count = len(answer["token_ids"])
+                self.assertEqual(answer["token_ids"], plain["token_ids"][:count])
+                self.assertEqual(answer["log_probs"], plain["log_probs"][:count])
+
+    def test_the_context_limit_ends_an_answer_inside_a_run(self):
+        done = subprocess.run([client(), "model", "--address", CLUSTER.coordinator.address], capture_output=True, text=True, check=True,
+                              timeout=60)
+        context = json.loads(done.stdout)["context_length"]
+        ids = self.ids(PROMPT)
+        prompt = (ids * (context // len(ids) + 1))[:context - 23]
+        first = None
+        for mode, nodes in MODES:
+            answer = self.generate("--token-ids", ",".join(map(str, prompt)), *SAMPLED, "--ignore-eos", "--log-probs", "--speculation", mode,
+                                   "--tree-nodes", nodes)
+            told = [answer[key] for key in TOLD]
+            first = first or told
+            self.assertEqual(told, first, mode)
+            self.assertEqual((answer["finish_reason"], len(answer["token_ids"])), ("context_limit", 23))
+
+    def test_usage_counts_what_was_drafted_verified_and_accepted(self):
+        for mode, nodes in MODES:
+            answer = self.generate("--prompt", PROMPT, "--max-tokens", 60, *SAMPLED, "--ignore-eos", "--echo", "--speculation", mode,
+                                   "--tree-nodes", nodes)
+            usage, lengths = answer["usage"], answer["accepted_lengths"]
+            self.assertEqual(usage["prompt_tokens"], len(answer["prompt_token_ids"]))
+            self.assertEqual((usage["completion_tokens"], usage["cached_tokens"]), (60, 0))
+            self.assertEqual((sum(lengths), len(lengths)), (60, answer["rounds"]))
+            self.assertEqual(usage["verified_tokens"], answer["verified_nodes"])
+            self.assertEqual(usage["drafted_tokens"], answer["verified_nodes"] + answer["cut_nodes"])
+            # Every round has a token of the target's own, but for the last one where max_tokens may leave it out.
+            accepted = sum(lengths) - len(lengths)
+            self.assertIn(usage["accepted_tokens"], (0,) if mode == "off" else (accepted, accepted + 1), mode)
+            self.assertEqual(usage["accepted_tokens"] > 0, mode != "off")
+            self.assertLessEqual(usage["accepted_tokens"], usage["verified_tokens"])
+
     def test_log_probabilities_are_told_for_every_token_and_in_order(self):
         for sampling in (GREEDY, SAMPLED):
             answer = self.same_in_every_mode(*sampling, "--log-probs", "--top-log-probs", 20)
