@@ -1,11 +1,9 @@
 // Sequences whose text must have a form: the same text however it is decoded, and always of that form.
 #include <gtest/gtest.h>
 
-#include <random>
-
 #include "verifier/testing/constraint_cases.h"
+#include "verifier/testing/constraint_checks.h"
 #include "verifier/testing/drive.h"
-#include "verifier/testing/exactness_checks.h"
 #include "verifier/testing/recording_sink.h"
 #include "verifier/testing/test_verifier.h"
 
@@ -16,14 +14,13 @@ constexpr int kTokens = 64;
 
 class ConstraintExactnessTest : public testing::TestWithParam<ConstraintCase> {
  protected:
-  static OpenArgs Open(float temperature, uint64_t seed, bool constrained = true) {
+  static OpenArgs Open(float temperature, uint64_t seed) {
     OpenArgs args = MakeOpen("request", RandomTokens(50, kSmallVocabulary, seed), kTokens, 16);
     args.sampling = {.temperature = temperature, .seed = seed};
-    if (constrained) {
-      Constrain(GetParam(), args);
-    }
+    Constrain(GetParam(), args);
     return args;
   }
+  static Subject Fake() { return {.make_model = nullptr, .vocabulary = kSmallVocabulary, .sampling = {}}; }
   static TestVerifierOptions Options() {
     TestVerifierOptions options;
     options.fake.vocabulary = kSmallVocabulary;
@@ -33,44 +30,15 @@ class ConstraintExactnessTest : public testing::TestWithParam<ConstraintCase> {
 
 TEST_P(ConstraintExactnessTest, TextIsThatOfPlainDecodingWithAnyTreeAndAnyCompany) {
   for (const float temperature : {0.0f, 1.0f}) {
-    Subject subject{.make_model = nullptr,
-                    .vocabulary = kSmallVocabulary,
-                    .sampling = {.temperature = temperature, .seed = 21}};
-    subject.controls = GetParam().controls;
-    subject.stop_ids = GetParam().spec.stop_ids;
-    subject.constraint = CompileSmall(GetParam().spec);
-    CheckTextIsTheSame(subject, kTokens);
+    Subject subject = Fake();
+    subject.sampling = {.temperature = temperature, .seed = 21};
+    CheckConstrainedText(subject, GetParam(), kTokens);
   }
 }
 
-// Independent of the masks: the text's own tokens, one after the other.
-TEST_P(ConstraintExactnessTest, EveryTextHasTheForm) {
-  TestVerifier verifier(Options());
-  const auto constraint = CompileSmall(GetParam().spec);
-  int finished = 0, other = 0;
-  for (uint64_t seed = 1; seed <= 12; ++seed) {
-    const float temperature = seed % 2 == 0 ? 0.0f : 1.0f;
-    const Decoded free = DecodePlain(*verifier, Open(temperature, seed, /*constrained=*/false));
-    std::vector<TokenId> draft = Open(temperature, seed).prompt;  // of the free text: much of it violates
-    draft.insert(draft.end(), free.tokens.begin(), free.tokens.end());
-    const Decoded text =
-        DecodeTrees(*verifier, Open(temperature, seed), ReplayDrafter(draft, kSmallVocabulary, 16, seed));
-    ASSERT_TRUE(text.closed.ok()) << text.closed;
-    std::optional<Constraint::State> state = constraint->Start();
-    for (const TokenId token : text.tokens) {
-      state = constraint->Advance(*state, token);
-      ASSERT_TRUE(state.has_value()) << "seed " << seed;
-    }
-    other += text.tokens != free.tokens ? 1 : 0;
-    finished += text.finish != FinishReason::kMaxTokens ? 1 : 0;
-    if (text.finish == FinishReason::kStopId) {
-      EXPECT_TRUE(constraint->Accepts(*state));
-    } else if (text.finish == FinishReason::kConstraint && GetParam().name != "DeadEnd") {
-      EXPECT_TRUE(constraint->Accepts(*state));
-    }
-  }
-  EXPECT_GT(other, 0);
-  EXPECT_GT(finished, GetParam().name.starts_with("BadWords") ? -1 : 0);
+TEST_P(ConstraintExactnessTest, EveryTextHasTheFormBesideAnySequenceAndEndsWithIt) {
+  const int ended = CheckEveryTextHasTheForm(Fake(), GetParam(), 12, kTokens);
+  EXPECT_GT(ended, GetParam().name.starts_with("BadWords") ? -1 : 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Constraints, ConstraintExactnessTest, testing::ValuesIn(ConstraintCases()),

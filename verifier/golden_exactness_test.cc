@@ -3,6 +3,8 @@
 
 #include <string>
 
+#include "verifier/testing/constraint_cases.h"
+#include "verifier/testing/constraint_checks.h"
 #include "verifier/testing/every_node_check.h"
 #include "verifier/testing/exactness_checks.h"
 #include "verifier/testing/prompt_log_prob_check.h"
@@ -54,6 +56,16 @@ TEST_P(GoldenExactnessTest, SamplesOfOneRequestSayWhatEachSaysAlone) {
 
 TEST_P(GoldenExactnessTest, LogProbabilitiesOfAPromptAreThoseThatItsTokensHaveAsOutput) {
   CheckPromptLogProbs(MakeSubject({.temperature = 1, .seed = 5}), 70);
+}
+
+TEST_P(GoldenExactnessTest, TextOfAFormIsThatOfPlainDecodingWithAnyTreeAndAnyCompanyAndHasTheForm) {
+  const Subject subject = MakeSubject({.temperature = 0.9f, .seed = 45});
+  for (const ConstraintCase& of : ConstraintCases()) {
+    if (of.name == "JsonThatEndsByItself" || of.name == "WithEverything") {
+      CheckConstrainedText(subject, of, 48);
+      CheckEveryTextHasTheForm(subject, of, 4, 48);
+    }
+  }
 }
 
 TEST_P(GoldenExactnessTest, EveryNodeIsARootOnlyStepAfterItsAncestorsAndARowOfAnyChunk) {

@@ -70,11 +70,11 @@ std::shared_ptr<const Constraint> CompileSmall(const ConstraintSpec& spec, int v
   return *constraint;
 }
 
-void Constrain(const ConstraintCase& with, OpenArgs& args) {
+void Constrain(const ConstraintCase& with, OpenArgs& args, int vocabulary) {
   args.controls = with.controls;
   args.controls.min_tokens = std::min(args.controls.min_tokens, args.max_tokens);
   args.stop_ids = with.spec.stop_ids;
-  args.constraint = CompileSmall(with.spec);
+  args.constraint = CompileSmall(with.spec, vocabulary);
 }
 
 }  // namespace arborist::verifier

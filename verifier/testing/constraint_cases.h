@@ -30,6 +30,6 @@ std::vector<ConstraintCase> ConstraintCases();
 std::shared_ptr<const Constraint> CompileSmall(const ConstraintSpec& spec, int vocabulary = kSmallVocabulary);
 
 // Puts the case on a sequence.
-void Constrain(const ConstraintCase& with, OpenArgs& args);
+void Constrain(const ConstraintCase& with, OpenArgs& args, int vocabulary = kSmallVocabulary);
 
 }  // namespace arborist::verifier
