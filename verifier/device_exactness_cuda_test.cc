@@ -6,6 +6,8 @@
 #include <vector>
 
 #include "kernels/testing/small_shapes.h"
+#include "verifier/testing/constraint_cases.h"
+#include "verifier/testing/constraint_checks.h"
 #include "verifier/testing/control_cases.h"
 #include "verifier/testing/control_checks.h"
 #include "verifier/testing/drive.h"
@@ -18,10 +20,10 @@ namespace {
 
 using kernels::testing::Small;
 
-class DeviceExactnessTest : public testing::TestWithParam<std::string> {
- protected:
-  const int rows_ = Small(600, 97);
+std::unique_ptr<Device> OpenGpu(ThreadPool&) { return *OpenCudaDevice({}); }
 
+class GpuTest : public testing::Test {
+ protected:
   void SetUp() override {
     auto device = OpenCudaDevice({});
     if (!device.ok()) {
@@ -29,6 +31,13 @@ class DeviceExactnessTest : public testing::TestWithParam<std::string> {
     }
     device_ = *std::move(device);
   }
+
+  std::unique_ptr<Device> device_;
+};
+
+class DeviceExactnessTest : public GpuTest, public testing::WithParamInterface<std::string> {
+ protected:
+  const int rows_ = Small(600, 65);
 
   Subject MakeSubject(const kernels::SamplingParams& sampling, DType kv_type) {
     const std::string name = GetParam();
@@ -38,7 +47,7 @@ class DeviceExactnessTest : public testing::TestWithParam<std::string> {
     };
     subject.vocabulary = static_cast<int>(Load(1100)->config().vocab_size);
     subject.sampling = sampling;
-    subject.open_device = [](ThreadPool&) { return *OpenCudaDevice({}); };
+    subject.open_device = OpenGpu;
     subject.kv_type = kv_type;
     return subject;
   }
@@ -50,8 +59,6 @@ class DeviceExactnessTest : public testing::TestWithParam<std::string> {
     options.max_context = max_context;
     return LoadGolden(GetParam(), options, *device_);
   }
-
-  std::unique_ptr<Device> device_;
 };
 
 TEST_P(DeviceExactnessTest, TheSelfTestPasses) {
@@ -62,8 +69,9 @@ TEST_P(DeviceExactnessTest, TheSelfTestPasses) {
     options.open_device = subject.open_device;
     options.verifier.kv_type = kv_type;
     options.verifier.max_rows = rows_;
-    options.verifier.max_logits_rows = Small(130, 17);
-    options.verifier.max_tree_nodes = Small(64, 16);
+    options.verifier.max_logits_rows = Small(130, 9);
+    options.verifier.max_tree_nodes = Small(64, 8);
+    options.verifier.max_context = Small(1000, 300);
     options.verifier.max_sequences = Small(8, 2);
     options.verifier.run_self_test = true;
     TestVerifier verifier(std::move(options));  // ends the process if it fails
@@ -120,65 +128,59 @@ TEST_P(DeviceExactnessTest, LargeStepsGiveEverySequenceTheTextItHasAlone) {
   CheckLargeSteps(MakeSubject({.temperature = 1, .seed = 21}, DType::kBF16), Small(20, 4));
 }
 
-// The golden models are too small for the tensor cores.
-TEST(DevicePairTest, LargeStepsGiveEverySequenceTheTextItHasAlone) {
-  const auto device = OpenCudaDevice({});
-  if (!device.ok()) {
-    GTEST_SKIP() << "skipped: " << device.status().message();
-  }
-  ModelOptions model;
-  model.max_rows = 2;
-  model.max_logits_rows = 1;
-  model.max_context = 16;
-  const int vocabulary = static_cast<int>(LoadShippedTarget(model, **device)->config().vocab_size);
-  for (const float temperature : Small(std::vector{0.0f, 1.0f}, std::vector{1.0f})) {
-    CheckLargeSteps({.make_model = LoadShippedTarget,
-                     .vocabulary = vocabulary,
-                     .sampling = {.temperature = temperature, .seed = 22},
-                     .open_device = [](ThreadPool&) { return *OpenCudaDevice({}); },
-                     .kv_type = DType::kBF16},
-                    Small(20, 4));
+TEST_P(DeviceExactnessTest, TextOfAFormIsThatOfPlainDecodingWithAnyTreeAndAnyCompanyAndHasTheForm) {
+  const Subject subject = MakeSubject({.temperature = 0.9f, .seed = 45}, DType::kBF16);
+  for (const ConstraintCase& of : ConstraintCases()) {
+    if (of.name == "JsonThatEndsByItself" || of.name == "WithEverything") {
+      CheckConstrainedText(subject, of, Small(48, 10));
+      CheckEveryTextHasTheForm(subject, of, Small(4, 1), Small(48, 10));
+    }
   }
 }
 
-TEST(DevicePairTest, EveryNodeIsARootOnlyStepAfterItsAncestorsAndARowOfAnyChunk) {
-  const auto device = OpenCudaDevice({});
-  if (!device.ok()) {
-    GTEST_SKIP() << "skipped: " << device.status().message();
+// The golden models are too small for the tensor cores, and the pair's vocabulary has many masks' words and
+// several chunks of sums.
+class DevicePairTest : public GpuTest {
+ protected:
+  Subject Pair(const kernels::SamplingParams& sampling) {
+    ModelOptions model;
+    model.max_rows = 2;
+    model.max_logits_rows = 1;
+    model.max_context = 16;
+    return {.make_model = LoadShippedTarget,
+            .vocabulary = static_cast<int>(LoadShippedTarget(model, *device_)->config().vocab_size),
+            .sampling = sampling,
+            .open_device = OpenGpu,
+            .kv_type = DType::kBF16};
   }
+};
+
+TEST_F(DevicePairTest, LargeStepsGiveEverySequenceTheTextItHasAlone) {
+  for (const float temperature : Small(std::vector{0.0f, 1.0f}, std::vector{1.0f})) {
+    CheckLargeSteps(Pair({.temperature = temperature, .seed = 22}), Small(20, 4));
+  }
+}
+
+TEST_F(DevicePairTest, EveryNodeIsARootOnlyStepAfterItsAncestorsAndARowOfAnyChunk) {
   ModelOptions options;
   options.max_rows = Small(600, 97);
   options.max_logits_rows = 64;
   options.max_context = 2048;
-  const auto model = LoadShippedTarget(options, **device);
-  CheckEveryNode(*model, Small(150, 65), **device, DType::kF32);
-  CheckEveryNode(*model, Small(2000, 130), **device, DType::kBF16);
+  const auto model = LoadShippedTarget(options, *device_);
+  CheckEveryNode(*model, Small(150, 65), *device_, DType::kF32);
+  CheckEveryNode(*model, Small(2000, 130), *device_, DType::kBF16);
 }
 
-// The pair's vocabulary has many masks' words and several chunks of sums.
-class DevicePairControlTest : public testing::TestWithParam<std::string> {};
+class DevicePairControlTest : public DevicePairTest, public testing::WithParamInterface<std::string> {};
 
 TEST_P(DevicePairControlTest, TextIsThatOfPlainDecodingWithAnyTreeAndAnyCompany) {
-  const auto device = OpenCudaDevice({});
-  if (!device.ok()) {
-    GTEST_SKIP() << "skipped: " << device.status().message();
-  }
-  ModelOptions model;
-  model.max_rows = 2;
-  model.max_logits_rows = 1;
-  model.max_context = 16;
-  const int vocabulary = static_cast<int>(LoadShippedTarget(model, **device)->config().vocab_size);
   std::random_device random;
-  for (const ControlCase& of : ControlCases(vocabulary, random())) {
+  Subject subject = Pair({.temperature = static_cast<float>(random() % 2), .seed = 44});
+  for (const ControlCase& of : ControlCases(subject.vocabulary, random())) {
     if (of.name == GetParam()) {
-      CheckTextIsTheSame({.make_model = LoadShippedTarget,
-                          .vocabulary = vocabulary,
-                          .sampling = {.temperature = static_cast<float>(random() % 2), .seed = 44},
-                          .open_device = [](ThreadPool&) { return *OpenCudaDevice({}); },
-                          .kv_type = DType::kBF16,
-                          .controls = of.controls,
-                          .stop_ids = of.stop_ids},
-                         Small(40, 8));
+      subject.controls = of.controls;
+      subject.stop_ids = of.stop_ids;
+      CheckTextIsTheSame(subject, Small(40, 8));
     }
   }
 }
@@ -195,35 +197,59 @@ INSTANTIATE_TEST_SUITE_P(Controls, DevicePairControlTest,
                          testing::ValuesIn(Small(ControlNames(), {"Everything"})),
                          [](const auto& info) { return info.param; });
 
-// Little enough for the sanitizers.
-TEST(DeviceStepTest, SmallStepsOfChunksRootsAndTreesAgree) {
-  if (const auto device = OpenCudaDevice({}); !device.ok()) {
-    GTEST_SKIP() << "skipped: " << device.status().message();
-  }
+class DevicePairFormTest : public DevicePairTest, public testing::WithParamInterface<ConstraintCase> {};
+
+TEST_P(DevicePairFormTest, TextIsThatOfPlainDecodingWithAnyTreeAndAnyCompany) {
+  const auto temperature = static_cast<float>(std::random_device{}() % 2);
+  CheckConstrainedText(Pair({.temperature = temperature, .seed = 46}), GetParam(), Small(48, 8));
+}
+
+TEST_P(DevicePairFormTest, EveryTextHasTheFormBesideAnySequenceAndEndsWithIt) {
+  CheckEveryTextHasTheForm(Pair({}), GetParam(), Small(6, 1), Small(48, 8));
+}
+
+INSTANTIATE_TEST_SUITE_P(Forms, DevicePairFormTest,
+                         testing::ValuesIn(Small(ConstraintCases(), {ConstraintCases().back()})),
+                         [](const auto& info) { return info.param.name; });
+
+// Little enough for the sanitizers: plain steps, then controlled ones with everything on a sequence.
+using DeviceStepTest = GpuTest;
+
+TEST_F(DeviceStepTest, SmallStepsOfChunksRootsAndTreesAgreePlainAndControlled) {
+  constexpr int kVocabulary = 256, kNodes = 7, kTokens = 8;
   TestVerifierOptions options;
-  options.open_device = [](ThreadPool&) { return *OpenCudaDevice({}); };
+  options.open_device = OpenGpu;
   options.make_model = [](const ModelOptions& model, Device& device) {
     return LoadGolden("tied", model, device);
   };
   options.projection = true;
   options.verifier.kv_type = DType::kBF16;
   options.verifier.max_context = 100;
-  options.verifier.max_tree_nodes = 8;
-  options.verifier.max_rows = 17;
-  options.verifier.max_logits_rows = 9;
+  options.verifier.max_tree_nodes = kNodes;
+  options.verifier.max_sequences = 1;
+  options.verifier.max_rows = kNodes + 2;
+  options.verifier.max_logits_rows = kNodes + 2;
   TestVerifier verifier(options);
-  OpenArgs args = MakeOpen("request", RandomTokens(20, 64, 3), 8, 8);
+  OpenArgs args = MakeOpen("request", RandomTokens(20, 64, 3), kTokens, kNodes);
   args.projection_hash = kTestProjectionHash;
-  const Decoded plain = DecodePlain(*verifier, args);
-  ASSERT_EQ(plain.tokens.size(), 8u) << plain.closed;
-  std::vector<TokenId> text = args.prompt;
-  text.insert(text.end(), plain.tokens.begin(), plain.tokens.end());
-  const Decoded trees = DecodeTrees(*verifier, args, ReplayDrafter(text, 64, 8, 5));
-  EXPECT_EQ(trees.tokens, plain.tokens) << trees.closed;
-  EXPECT_GT(trees.accepted_drafts, 0);
-  for (const auto& [position, row] : trees.features) {
-    if (const auto other = plain.features.find(position); other != plain.features.end()) {
-      EXPECT_EQ(row, other->second) << "features of position " << position;
+  for (const bool controlled : {false, true}) {
+    if (controlled) {
+      Constrain(ConstraintCases().back(), args, kVocabulary);
+    }
+    const Decoded plain = DecodePlain(*verifier, args);
+    ASSERT_EQ(plain.tokens.size(), static_cast<size_t>(kTokens)) << plain.closed;
+    EXPECT_EQ(plain.top_log_probs.empty(), !controlled);
+    std::vector<TokenId> text = args.prompt;
+    text.insert(text.end(), plain.tokens.begin(), plain.tokens.end());
+    const Decoded trees = DecodeTrees(*verifier, args, ReplayDrafter(text, kVocabulary, kNodes, 5));
+    EXPECT_EQ(trees.tokens, plain.tokens) << trees.closed;
+    EXPECT_EQ(trees.log_probs, plain.log_probs);
+    EXPECT_EQ(trees.top_log_probs, plain.top_log_probs);
+    EXPECT_GT(trees.accepted_drafts, 0);
+    for (const auto& [position, row] : trees.features) {
+      if (const auto other = plain.features.find(position); other != plain.features.end()) {
+        EXPECT_EQ(row, other->second) << "features of position " << position;
+      }
     }
   }
 }

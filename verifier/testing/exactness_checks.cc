@@ -3,12 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <atomic>
-#include <chrono>
-#include <condition_variable>
 #include <cstring>
-#include <functional>
-#include <mutex>
+#include <map>
+#include <memory>
 #include <random>
 #include <thread>
 #include <utility>
@@ -19,6 +16,7 @@
 #include "verifier/batch_builder.h"
 #include "verifier/kv_cache.h"
 #include "verifier/testing/drive.h"
+#include "verifier/testing/first_trees_together.h"
 
 namespace arborist::verifier {
 namespace {
@@ -27,6 +25,10 @@ using kernels::testing::Small;
 
 constexpr int kMaxRows = 600;
 
+// Small trees and two of them fill a step then, and every size that steps are recorded in counts: each is
+// launched at the start of each verifier. Short contexts are one size of page tables.
+int MostNodes() { return Small(64, 7); }
+
 TestVerifierOptions OptionsFor(const Subject& subject, int prefill_chunk) {
   TestVerifierOptions options;
   options.make_model = subject.make_model;
@@ -34,16 +36,17 @@ TestVerifierOptions OptionsFor(const Subject& subject, int prefill_chunk) {
   options.projection = true;
   options.open_device = subject.open_device;
   options.verifier.kv_type = subject.kv_type;
-  options.verifier.max_rows = Small(kMaxRows, 97);
-  options.verifier.max_logits_rows = Small(130, 18);
-  options.verifier.max_tree_nodes = Small(64, 17);
+  options.verifier.max_rows = Small(kMaxRows, 33);
+  options.verifier.max_logits_rows = Small(130, 17);
+  options.verifier.max_tree_nodes = MostNodes();
+  options.verifier.max_context = Small(1000, 300);
   options.verifier.max_sequences = Small(8, 2);
-  options.verifier.prefill_chunk = std::min(prefill_chunk, Small(512, 64));
+  options.verifier.prefill_chunk = std::min(prefill_chunk, Small(512, 33));
   return options;
 }
 
 OpenArgs OpenFor(const Subject& subject, std::vector<TokenId> prompt, int max_tokens) {
-  OpenArgs args = MakeOpen("request", std::move(prompt), max_tokens, Small(64, 17));
+  OpenArgs args = MakeOpen("request", std::move(prompt), max_tokens, MostNodes());
   args.sampling = subject.sampling;
   args.controls = subject.controls;
   args.controls.min_tokens = std::min(args.controls.min_tokens, max_tokens);
@@ -56,6 +59,35 @@ std::vector<TokenId> Joined(std::vector<TokenId> first, std::span<const TokenId>
   first.insert(first.end(), second.begin(), second.end());
   return first;
 }
+
+// Verifiers whose steps a spy watches, one after the other. On small shapes those with the same chunks are
+// one, for starting it takes longer than all it does.
+class WatchedVerifiers {
+ public:
+  explicit WatchedVerifiers(const Subject& subject) : subject_(subject) {}
+
+  // Until the next call; nothing may run on the one before it.
+  Verifier& With(int prefill_chunk, KvSpy& spy) {
+    if (!kernels::testing::SmallShapes()) {
+      verifiers_.clear();
+    }
+    watch_ = spy.hook();
+    TestVerifierOptions options = OptionsFor(subject_, prefill_chunk);
+    std::unique_ptr<TestVerifier>& verifier = verifiers_[options.verifier.prefill_chunk];
+    if (verifier == nullptr) {
+      options.verifier.before_step = [this](auto trees, auto chunks, const KvPlanes& planes, Device& device) {
+        watch_(trees, chunks, planes, device);
+      };
+      verifier = std::make_unique<TestVerifier>(std::move(options));
+    }
+    return **verifier;
+  }
+
+ private:
+  const Subject& subject_;
+  decltype(VerifierOptions::before_step) watch_;
+  std::map<int, std::unique_ptr<TestVerifier>> verifiers_;  // by prefill_chunk
+};
 
 void ExpectSameBytes(const KvSpy& expected, const KvSpy& actual, int positions, const std::string& how) {
   ASSERT_GE(expected.positions(), positions) << how;
@@ -76,81 +108,6 @@ void ExpectSameText(const Decoded& expected, const Decoded& actual, const std::s
   EXPECT_EQ(expected.finish, actual.finish) << how;
   EXPECT_TRUE(actual.closed.ok()) << how << ": " << actual.closed;
 }
-
-// Lets the first trees of all owners wait for one step: the step thread is held in the step of another's
-// prompt until they are there. Counts rows. Whoever waits longer than a limit, since an owner or a step
-// failed, goes on alone.
-class FirstTreesTogether {
- public:
-  explicit FirstTreesTogether(int owners) : owners_(owners) {}
-
-  // For VerifierOptions::before_step.
-  auto hook() {
-    return
-        [this](std::span<const StepTree> trees, std::span<const StepChunk> chunks, const KvPlanes&, Device&) {
-          size_t rows = 0;
-          for (const StepTree& tree : trees) {
-            rows += tree.token.size();
-          }
-          for (const StepChunk& chunk : chunks) {
-            rows += chunk.tokens.size();
-          }
-          size_t& most = chunks.empty() ? most_rows_of_trees_ : most_rows_with_prompts_;
-          most = std::max(most, rows);
-          if (all_asked_.exchange(false)) {
-            Release();
-            Wait([this] { return answered_ == owners_; });
-            std::this_thread::sleep_for(std::chrono::milliseconds(20));  // they submit now
-          }
-        };
-  }
-  // For DecodeTrees: the drafter of one owner.
-  Drafter Drafting(ReplayDrafter replay) {
-    return [this, replay = std::move(replay), first = true](std::span<const TokenId> tokens) mutable {
-      TokenTree tree = replay(tokens);
-      if (std::exchange(first, false)) {
-        Note([this] { ++asked_; });
-        Wait([this] { return released_; });
-        Note([this] { ++answered_; });
-      }
-      return tree;
-    };
-  }
-  // Until all owners are asked for their first tree; the next step is to be the other's. False if they are
-  // not.
-  bool Await() {
-    all_asked_ = Wait([this] { return asked_ == owners_; });
-    return all_asked_;
-  }
-  // Nobody waits for the other's step any more.
-  void Release() {
-    Note([this] { released_ = true; });
-  }
-
-  // Once no more steps run.
-  size_t most_rows_of_trees() const { return most_rows_of_trees_; }
-  size_t most_rows_with_prompts() const { return most_rows_with_prompts_; }
-
- private:
-  void Note(const std::function<void()>& what) {
-    const std::lock_guard lock(mutex_);
-    what();
-    changed_.notify_all();
-  }
-  bool Wait(const std::function<bool()>& done) {
-    std::unique_lock lock(mutex_);
-    return changed_.wait_for(lock, std::chrono::seconds(20),
-                             done);  // RecordingSink ends the process after 30
-  }
-
-  const int owners_;
-  std::atomic<bool> all_asked_{false};
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  int asked_ = 0, answered_ = 0;
-  bool released_ = false;
-  size_t most_rows_of_trees_ = 0, most_rows_with_prompts_ = 0;
-};
 
 }  // namespace
 
@@ -178,25 +135,21 @@ void CheckKvBytes(const Subject& subject) {
   const int compared = 70 + output - 2;  // a plain run's last root has no K/V yet
 
   KvSpy plain_spy;
-  TestVerifierOptions options = OptionsFor(subject, 512);
-  options.verifier.before_step = plain_spy.hook();
-  const Decoded plain = DecodePlain(*TestVerifier(std::move(options)), OpenFor(subject, prompt, output));
+  WatchedVerifiers verifiers(subject);
+  const Decoded plain = DecodePlain(verifiers.With(512, plain_spy), OpenFor(subject, prompt, output));
   ASSERT_EQ(plain.tokens.size(), static_cast<size_t>(output)) << plain.closed;
   const std::vector<TokenId> text = Joined(prompt, plain.tokens);
 
   for (const int chunk : Small(std::vector{1, 7, 64, 512}, std::vector{23})) {
     KvSpy spy;
-    options = OptionsFor(subject, chunk);
-    options.verifier.before_step = spy.hook();
-    DecodePlain(*TestVerifier(std::move(options)), OpenFor(subject, text, 1));
+    DecodePlain(verifiers.With(chunk, spy), OpenFor(subject, text, 1));
     ExpectSameBytes(plain_spy, spy, compared, "prefill in chunks of " + std::to_string(chunk));
   }
   {
     KvSpy spy;
-    options = OptionsFor(subject, 48);
-    options.verifier.before_step = spy.hook();
-    const Decoded trees = DecodeTrees(*TestVerifier(std::move(options)), OpenFor(subject, prompt, output),
-                                      ReplayDrafter(Joined(text, prompt), subject.vocabulary, 16, 5));
+    const Decoded trees =
+        DecodeTrees(verifiers.With(48, spy), OpenFor(subject, prompt, output),
+                    ReplayDrafter(Joined(text, prompt), subject.vocabulary, Small(16, 7), 5));
     ExpectSameText(plain, trees, "trees");
     EXPECT_GT(trees.compactions, Small(5, -1));
     ExpectSameBytes(plain_spy, spy, std::min(compared, spy.positions()), "tree rounds with compaction");
@@ -204,28 +157,24 @@ void CheckKvBytes(const Subject& subject) {
   }
   {
     KvSpy spy;
-    options = OptionsFor(subject, 48);
-    options.verifier.before_step = spy.hook();
     OpenArgs args = OpenFor(subject, prompt, output);
     args.output_so_far.assign(plain.tokens.begin(), plain.tokens.begin() + resumed);
-    DecodePlain(*TestVerifier(std::move(options)), std::move(args));
+    DecodePlain(verifiers.With(48, spy), std::move(args));
     ExpectSameBytes(plain_spy, spy, compared, "resumed from prompt + output");
   }
   {
     KvSpy spy;
-    options = OptionsFor(subject, 48);
-    options.verifier.before_step = spy.hook();
-    TestVerifier verifier(std::move(options));
+    Verifier& verifier = verifiers.With(48, spy);
     RecordingSink old;
     std::vector<TokenId> other = text;
     TokenId& changed = other[Small(100, 75)];
     changed = TokenId{(Raw(changed) + 1) % subject.vocabulary};
-    ASSERT_TRUE(verifier->Open(OpenFor(subject, other, Small(30, 5)), &old).ok());
+    ASSERT_TRUE(verifier.Open(OpenFor(subject, other, Small(30, 5)), &old).ok());
     old.WaitReady();
     OpenArgs args = OpenFor(subject, prompt, output);
     args.epoch = 2;
     args.output_so_far.assign(plain.tokens.begin(), plain.tokens.begin() + resumed);
-    DecodePlain(*verifier, std::move(args));
+    DecodePlain(verifier, std::move(args));
     EXPECT_EQ(old.WaitClosed().code(), absl::StatusCode::kAborted);
     ExpectSameBytes(plain_spy, spy, compared, "takeover");
   }
@@ -245,7 +194,7 @@ void CheckTextIsTheSame(const Subject& subject, int tokens) {
   const bool is_long = static_cast<int>(plain.tokens.size()) >= std::min(tokens, 30);
 
   int compactions = 0;
-  for (const int nodes : Small(std::vector{1, 3, 7, 16, 31, 64}, std::vector{16})) {
+  for (const int nodes : Small(std::vector{1, 3, 7, 16, 31, 64}, std::vector{7})) {
     const Decoded trees = DecodeTrees(*verifier, OpenFor(subject, prompt, tokens),
                                       ReplayDrafter(text, subject.vocabulary, nodes, std::random_device{}()));
     ExpectSameText(plain, trees, "trees of " + std::to_string(nodes));
@@ -258,7 +207,7 @@ void CheckTextIsTheSame(const Subject& subject, int tokens) {
   TestVerifierOptions cutting = OptionsFor(subject, 48);
   cutting.verifier.cut_trees_seed = std::random_device{}();
   const Decoded cut = DecodeTrees(*TestVerifier(std::move(cutting)), OpenFor(subject, prompt, tokens),
-                                  ReplayDrafter(text, subject.vocabulary, Small(31, 17), 3));
+                                  ReplayDrafter(text, subject.vocabulary, Small(31, 7), 3));
   ExpectSameText(plain, cut, "cut trees");
   EXPECT_GT(cut.cut_nodes, is_long ? 0 : -1);
 
@@ -269,9 +218,10 @@ void CheckTextIsTheSame(const Subject& subject, int tokens) {
       args.key.request_id += std::to_string(i);
       const int resumed = i * static_cast<int>(plain.tokens.size()) / 16;
       args.output_so_far.assign(plain.tokens.begin(), plain.tokens.begin() + resumed);
-      const Decoded mixed = i % 3 == 2 ? DecodePlain(*verifier, std::move(args))
-                                       : DecodeTrees(*verifier, std::move(args),
-                                                     ReplayDrafter(text, subject.vocabulary, 5 + 6 * i, i));
+      const Decoded mixed =
+          i % 3 == 2 ? DecodePlain(*verifier, std::move(args))
+                     : DecodeTrees(*verifier, std::move(args),
+                                   ReplayDrafter(text, subject.vocabulary, 5 + Small(6, 2) * i, i));
       Decoded rest = plain;
       rest.tokens.erase(rest.tokens.begin(), rest.tokens.begin() + resumed);
       rest.log_probs.erase(rest.log_probs.begin(), rest.log_probs.begin() + resumed);
@@ -320,8 +270,9 @@ void CheckSamples(const Subject& subject, int tokens) {
   for (int i = 0; i + 1 < samples; ++i) {
     owners.emplace_back([&, i] {
       const std::vector<TokenId> text = Joined(prompt, alone[i].tokens);
-      together[i] = DecodeTrees(*verifier, open_for(i, "together"),
-                                ReplayDrafter(text, subject.vocabulary, 16, std::random_device{}()));
+      together[i] =
+          DecodeTrees(*verifier, open_for(i, "together"),
+                      ReplayDrafter(text, subject.vocabulary, Small(16, 7), std::random_device{}()));
     });
   }
   for (std::thread& owner : owners) {
