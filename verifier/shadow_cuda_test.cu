@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <functional>
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -22,7 +23,10 @@ namespace {
 using ::testing::Contains;
 using ::testing::ElementsAre;
 
-const int kTokens = kernels::testing::Small(48, 24);
+using kernels::testing::Small;
+
+const int kTokens = Small(48, 24);
+const int kNodes = Small(16, 8);
 
 // The tails of drafted rows without the tree: what is left are the committed keys and the row's own.
 __global__ void LeaveTreeRowsOut(StepBatchView batch) {
@@ -85,25 +89,30 @@ class ShadowCudaTest : public ::testing::TestWithParam<DType> {
     options_.projection = true;
     options_.open_device = [](ThreadPool&) { return *OpenCudaDevice({}); };
     options_.verifier.kv_type = GetParam();
-    options_.verifier.max_tree_nodes = 16;
+    options_.verifier.max_tree_nodes = kNodes;
     options_.verifier.max_sequences = 1;
-    options_.verifier.max_logits_rows = 17;
-    options_.verifier.max_rows = 64;
+    options_.verifier.max_logits_rows = kNodes + 1;
+    options_.verifier.max_rows = Small(64, 17);
+    options_.verifier.max_context = Small(1000, 300);
     options_.make_model = [](const ModelOptions& model, Device& device) {
       return LoadGolden("v3_groups", model, device);
     };
-    args_ = MakeOpen("request", RandomTokens(80, 64, 17), kTokens, 16);
+    args_ = MakeOpen("request", RandomTokens(80, 64, 17), kTokens, kNodes);
     args_.sampling = {.temperature = 0.8f, .top_p = 0.95f, .seed = 5};
     args_.projection_hash = kTestProjectionHash;
-    const Decoded plain = DecodePlain(*TestVerifier(options_), args_);
+    unshadowed_ = std::make_unique<TestVerifier>(options_);
+    const Decoded plain = DecodePlain(**unshadowed_, args_);
     ASSERT_EQ(plain.tokens.size(), static_cast<size_t>(kTokens)) << plain.closed;
     text_ = args_.prompt;
     text_.insert(text_.end(), plain.tokens.begin(), plain.tokens.end());
   }
 
+  Decoded Decode(Verifier& verifier) {
+    return DecodeTrees(verifier, args_, ReplayDrafter(text_, 64, kNodes, 23));
+  }
   Decoded Decode(const ShadowOptions& shadow) {
     options_.verifier.shadow = shadow;
-    return DecodeTrees(*TestVerifier(options_), args_, ReplayDrafter(text_, 64, 16, 23));
+    return Decode(*TestVerifier(options_));
   }
   ShadowOptions Always() { return log_.Options(1, DefaultShadowLimit(GetParam())); }
   void Tamper(TamperedModel::Before before, TamperedModel::After after) {
@@ -121,13 +130,14 @@ class ShadowCudaTest : public ::testing::TestWithParam<DType> {
   }
 
   TestVerifierOptions options_;
+  std::unique_ptr<TestVerifier> unshadowed_;
   OpenArgs args_;
   std::vector<TokenId> text_;  // prompt and true output
   ShadowLog log_;
 };
 
 TEST_P(ShadowCudaTest, WithoutAFaultEveryKernelIsWithinTheLimitAndNoOutputByteChanges) {
-  const Decoded without = Decode({});
+  const Decoded without = Decode(**unshadowed_);
   const Decoded with = Decode(Always());
   EXPECT_THAT(log_.Faults(), ElementsAre());
   EXPECT_THAT(log_.Kernels(), ::testing::UnorderedElementsAreArray(kShadowKernels));
@@ -146,7 +156,7 @@ TEST_P(ShadowCudaTest, ControlledStepsAreComparedWithWhatTheyChoseFrom) {
   args_.controls.allowed_token_ids = {TokenId{1},  TokenId{2},  TokenId{30},
                                       TokenId{31}, TokenId{32}, TokenId{63}};
   args_.controls.top_log_probs = 3;
-  const Decoded without = Decode({});
+  const Decoded without = Decode(**unshadowed_);
   const Decoded with = Decode(Always());
   EXPECT_THAT(log_.Faults(), ElementsAre());
   EXPECT_THAT(log_.Kernels(), ::testing::UnorderedElementsAreArray(kShadowKernels));

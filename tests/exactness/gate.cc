@@ -307,9 +307,10 @@ CellReport Gate::Run(const GateCell& cell) {
 absl::StatusOr<int> RedCells(WorldOptions options, bool few) {
   options.one_verifier = true;
   if (few) {
-    options.max_tree_nodes = 16;
+    options.max_tree_nodes = 7;
     options.max_sequences = 1;
-    options.max_rows = 18;
+    options.max_rows = 9;
+    options.max_context = 256;
   }
   ASSIGN_OR_RETURN(const std::unique_ptr<GateWorld> world, GateWorld::Create(options));
   Gate gate(*world, 5, few ? Gate::kTokens / 4 : Gate::kTokens);
@@ -317,7 +318,7 @@ absl::StatusOr<int> RedCells(WorldOptions options, bool few) {
       few ? std::vector{GateSampling::kWarm} : std::vector(std::begin(kSamplings), std::end(kSamplings));
   int red = 0;
   for (const GateSampling sampling : samplings) {
-    for (const int budget : few ? std::vector{7, 16} : std::vector{7, 16, 31}) {
+    for (const int budget : few ? std::vector{3, 7} : std::vector{7, 16, 31}) {
       red += gate.Run({sampling, budget, GateDrafter::kReplay, Situation::kAlone}).failure.empty() ? 0 : 1;
     }
   }

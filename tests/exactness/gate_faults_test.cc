@@ -26,11 +26,12 @@ class PlantedFaultsTest : public testing::Test {
     WriteRandomDrafter(directory_.path() + "/drafter", 12);
   }
 
-  int RedCells(const KernelSet& kernels, std::function<void(StepBatch&)> tamper) {
+  int RedCells(const KernelSet& kernels, std::function<void(StepBatch&)> tamper, bool few = false) {
     const absl::StatusOr<int> red = tests::RedCells({.target = directory_.path() + "/target",
                                                      .drafter = directory_.path() + "/drafter",
                                                      .kernels = &kernels,
-                                                     .tamper = std::move(tamper)});
+                                                     .tamper = std::move(tamper)},
+                                                    few);
     EXPECT_TRUE(red.ok()) << red.status();
     return red.value_or(0);
   }
@@ -182,18 +183,24 @@ TEST_F(PlantedFaultsTest, AnUnmaskedNeighbourTurnsTheGateRed) {
             0);
 }
 
+void LeaveTreeRowsOut(StepBatch& batch) {
+  ForEachTreeNode(batch, [&](int row, int first) {
+    int32_t* tail = Tail(batch, row);
+    int32_t& count = batch.tail_count[row];
+    const int32_t depth = batch.position[row] - batch.position[first];
+    tail[count - 1 - depth] = tail[count - 1];  // the prefix, then only itself
+    count -= depth;
+  });
+}
+
 TEST_F(PlantedFaultsTest, TreeRowsLeftOutOfTheSlotMapTurnTheGateRed) {
-  EXPECT_GT(RedCells(CpuKernels(),
-                     [](StepBatch& batch) {
-                       ForEachTreeNode(batch, [&](int row, int first) {
-                         int32_t* tail = Tail(batch, row);
-                         int32_t& count = batch.tail_count[row];
-                         const int32_t depth = batch.position[row] - batch.position[first];
-                         tail[count - 1 - depth] = tail[count - 1];  // the prefix, then only itself
-                         count -= depth;
-                       });
-                     }),
-            0);
+  EXPECT_GT(RedCells(CpuKernels(), LeaveTreeRowsOut), 0);
+}
+
+// Those of gate_faults_cuda_test under a sanitizer.
+TEST_F(PlantedFaultsTest, FewCellsAreGreenWithoutAFaultAndRedWithOne) {
+  EXPECT_EQ(RedCells(CpuKernels(), nullptr, /*few=*/true), 0);
+  EXPECT_GT(RedCells(CpuKernels(), LeaveTreeRowsOut, /*few=*/true), 0);
 }
 
 }  // namespace

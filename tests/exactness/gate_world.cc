@@ -27,8 +27,6 @@ using verifier::StepBatch;
 using verifier::StepBatchView;
 using verifier::Verifier;
 
-constexpr int kMaxContext = 512;
-
 // Alters the step's input before the real model sees it.
 class TamperedModel : public Model {
  public:
@@ -71,7 +69,7 @@ absl::StatusOr<Site> MakeSite(const WorldOptions& options, std::optional<uint64_
   model_options.directory = options.target;
   model_options.max_rows = options.max_rows;
   model_options.max_logits_rows = options.max_rows;
-  model_options.max_context = kMaxContext + kMaxTreeDepth;
+  model_options.max_context = options.max_context + kMaxTreeDepth;
   model_options.tap_layers.assign(projection.taps.begin(), projection.taps.end());
   ASSIGN_OR_RETURN(std::unique_ptr<Model> model, Model::Load(model_options, kernels, *site.device));
   if (options.tamper) {
@@ -83,7 +81,7 @@ absl::StatusOr<Site> MakeSite(const WorldOptions& options, std::optional<uint64_
   verifier::VerifierOptions verifier_options;
   verifier_options.pages = 64;
   verifier_options.kv_type = options.device == DeviceKind::kCpu ? DType::kF32 : DType::kBF16;
-  verifier_options.max_context = kMaxContext;
+  verifier_options.max_context = options.max_context;
   verifier_options.max_tree_nodes = options.max_tree_nodes;
   verifier_options.max_sequences = options.max_sequences;
   verifier_options.max_queue = 32;

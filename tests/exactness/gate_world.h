@@ -29,6 +29,7 @@ struct WorldOptions {
   int max_tree_nodes = 64;
   int max_sequences = 16;
   int prefill_chunk = 48;
+  int max_context = 512;
   uint64_t cut_seed = 1;
   bool one_verifier = false;  // none that cuts, none elsewhere, and no DFlash drafter
   // A file with real prompts (prompt<i>.ids and prompt<i>.greedy_64), or empty: prompts are random tokens
