@@ -259,7 +259,7 @@ TEST_F(MoeExpertsCudaTest, FewRowsWithFewAndManyChoicesAreRowsOfALargerBatchWhat
   const Rows rows = RandomRows(random, shape, kMost, shape.experts);
   const std::vector<float> all = OnCuda(weights, rows);
   EXPECT_TRUE(Close(all, Oracle(weights, rows), Tolerance(DType::kBF16)));
-  for (int64_t count = 1; count <= 9; ++count) {
+  for (const int64_t count : Thinned<int64_t>({1, 2, 3, 4, 5, 6, 7, 8, 9}, 4)) {
     const int64_t first = random.Uniform(0, kMost - count);
     std::vector<float> want(all.begin() + first * shape.hidden, all.begin() + (first + count) * shape.hidden);
     Rows some = rows.Slice(first, count, shape.hidden);

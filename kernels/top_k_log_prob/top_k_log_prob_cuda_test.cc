@@ -154,7 +154,8 @@ class TopKLogProbCudaTest : public CudaTest {
 TEST_F(TopKLogProbCudaTest, IdsAreTheHostsForEveryShapeKindAndNoise) {
   Random random;
   SCOPED_TRACE(random.seed());
-  for (const int64_t vocabulary : Thinned({1, 2, 17, 64, 100, 2048, 8192, 8193, 16384, 16391, 40000}, 3)) {
+  for (const int64_t vocabulary :
+       Thinned({1, 2, 17, 64, 100, 2048, 8192, 8193, 16384, 16391, Small(40000, 20000)}, 3)) {
     for (int kind = 0; kind < kKinds; kind += Small(1, 6)) {
       for (const DType dtype : {DType::kF32, DType::kBF16}) {
         for (const float temperature : Thinned({0.0f, 0.7f, 1e-38f}, 2)) {

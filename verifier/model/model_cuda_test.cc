@@ -99,7 +99,7 @@ TEST_P(ModelCuda, FastNumericsAreAsNearToTheGoldenAsExactOnes) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Targets, ModelCuda,
-                         ::testing::ValuesIn(kernels::testing::Thinned(testing::kGoldenTargets, 3)),
+                         ::testing::ValuesIn(kernels::testing::Thinned(testing::kGoldenTargets, 2)),
                          [](const auto& info) { return info.param; });
 
 }  // namespace
