@@ -211,7 +211,7 @@ def main():
               "seconds": round(time.monotonic() - begin, 1)}
     if mode == "sanitize":
         left_out = {name: reason for name, reason in sanitizers.LEFT_OUT.items() if name.split()[0] in names}
-        result.update(ok_means=sanitizers.OK_MEANS, left_out=left_out, filters=sanitizers.FILTERS,
+        result.update(ok_means=sanitizers.OK_MEANS, left_out=left_out, filters=sanitizers.FILTERS, filters_mean=sanitizers.FILTERS_MEAN,
                       gpus=len(sanitizers.gpus(environment())))
     result["rows"] = rows
     (RESULTS / f"{mode}.json").write_text(json.dumps(result, indent=1) + "\n")

@@ -16,7 +16,8 @@ TOOLS = ("memcheck", "racecheck", "initcheck")
 AT_ONCE = int(os.environ.get("ARBORIST_SANITIZERS_AT_ONCE", 6))  # on a GPU
 SLOW_SECONDS = 5  # told in the result
 LEAST_SHARE = 0.4  # of the time, for a program
-# Of programs whose tests are one after the other the same kernels.
+FILTERS_MEAN = ("the tests of these programs launch the same kernels one after the other, so that a few of them are run; racecheck, which "
+                "looks at one kernel at a time, has recorded steps of both kinds, plain and controlled, in SmallSteps")
 FILTERS = {"gate_faults_cuda_test": "*WithoutAFault*:*TreeRowsLeftOut*",
            "shadow_cuda_test": "*WithoutAFault*/BF16:*TreeRowsLeftOut*/BF16",
            "device_exactness_cuda_test": "*SelfTest*:*KvBytes*:*EveryNode*:*SmallSteps*",

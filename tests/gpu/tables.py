@@ -101,6 +101,8 @@ def runs():
                              f'{sum(row["not_begun"] for row in rows)} not begun; complaints: {", ".join(complaining) or "none"}.')
             lines += [f"  Left out: {name} ({reason})." for name, reason in result.get("left_out", {}).items()]
             lines += [f"  Of {name} only {tests}." for name, tests in result.get("filters", {}).items()]
+            if reason := result.get("filters_mean"):
+                lines.append(f"  Why only those: {reason}.")
     return lines
 
 
