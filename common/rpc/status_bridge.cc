@@ -90,26 +90,44 @@ size_t CharacterBytes(absl::string_view text) {
   return bytes;
 }
 
-// At most kMaxMessageBytes of whole characters, ? for what is none: a proto's string is UTF-8 or unreadable,
-// and an error whose details cannot be read looks like a broken server.
+// ? for what is no character: a proto's string is UTF-8 or unreadable, and an error whose details cannot be
+// read looks like a broken server.
 std::string Readable(absl::string_view text) {
   std::string readable;
   while (!text.empty()) {
     const size_t bytes = CharacterBytes(text);
-    if (readable.size() + std::max<size_t>(bytes, 1) > kMaxMessageBytes) {
-      break;
-    }
     readable += bytes == 0 ? std::string("?") : std::string(text.substr(0, bytes));
     text.remove_prefix(std::max<size_t>(bytes, 1));
   }
   return readable;
 }
 
+// At most kMaxMessageBytes of whole characters. What is too long loses its middle: a message begins with its
+// field and ends with what was expected.
+std::string ReadableMessage(absl::string_view text) {
+  constexpr absl::string_view kCut = " ... ";
+  constexpr size_t kEndBytes = 256;
+  constexpr size_t kBeginBytes = kMaxMessageBytes - kCut.size() - kEndBytes;
+  if (text.size() <= kMaxMessageBytes) {
+    return Readable(text);  // as many bytes
+  }
+  const auto continues = [&](size_t at) { return (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80; };
+  size_t begin = kBeginBytes;
+  size_t end = text.size() - kEndBytes;
+  for (int i = 0; i < 3 && continues(begin); ++i) {
+    --begin;
+  }
+  for (int i = 0; i < 3 && continues(end); ++i) {
+    ++end;
+  }
+  return absl::StrCat(Readable(text.substr(0, begin)), kCut, Readable(text.substr(end)));
+}
+
 absl::Status AddFieldViolation(absl::Status status, absl::string_view field, absl::string_view description) {
   google::rpc::BadRequest request;
   google::rpc::BadRequest::FieldViolation& violation = *request.add_field_violations();
-  violation.set_field(Readable(field));
-  violation.set_description(Readable(description));
+  violation.set_field(ReadableMessage(field));
+  violation.set_description(ReadableMessage(description));
   WriteDetail(status, kBadRequestUrl, request);
   return status;
 }
@@ -216,7 +234,7 @@ grpc::Status ToGrpcStatus(const absl::Status& status, absl::string_view origin) 
   if (OriginOf(full).empty()) {
     full = WithOrigin(full, origin);
   }
-  const std::string message = Readable(full.message());
+  const std::string message = ReadableMessage(full.message());
   if (full.code() == absl::StatusCode::kInvalidArgument && !full.GetPayload(kBadRequestUrl).has_value()) {
     const size_t end = message.find('=');
     full = AddFieldViolation(full, end == std::string::npos ? "" : message.substr(0, end), message);

@@ -72,7 +72,7 @@ std::vector<FieldViolation> FieldViolationsOf(const absl::Status& status);
 
 // For the reply of service `origin` ("verifier", ...): adds what is missing, i.e. ErrorInfo with a reason by
 // code and the origin, and for InvalidArgument the field in front of the first '='. An origin that is there
-// stays. Messages are cut to 1 KiB, so that trailing metadata stays below 8 KiB.
+// stays. Messages lose their middle above 1 KiB, so that trailing metadata stays below 8 KiB.
 grpc::Status ToGrpcStatus(const absl::Status& status, absl::string_view origin);
 // Unreadable details are dropped; code and message stay.
 absl::Status FromGrpcStatus(const grpc::Status& status);

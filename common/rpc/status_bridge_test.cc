@@ -145,5 +145,26 @@ TEST(StatusBridgeTest, BytesThatAreNoCharacterAreShownAsQuestionMarks) {
   }
 }
 
+TEST(StatusBridgeTest, AValueOfAnyLengthLeavesFieldAndExpectationReadable) {
+  for (const std::string one : {"m", "\xC3\xA9", "\xE6\xBC\xA2", "\xF0\x9F\x98\x80", "\xFF", "\x80"}) {
+    for (int lead = 0; lead < 4; ++lead) {
+      std::string value(lead, 'x');
+      for (int i = 0; i < 2000; ++i) {
+        value += one;
+      }
+      const absl::Status back =
+          FromGrpcStatus(ToGrpcStatus(UnsupportedField("media", value, "none"), "coordinator"));
+      const std::string message(back.message());
+      EXPECT_THAT(message, testing::StartsWith("media=" + std::string(lead, 'x')));
+      EXPECT_THAT(message, testing::HasSubstr(" ... "));
+      EXPECT_THAT(message, testing::EndsWith(", expected none"));
+      EXPECT_LE(message.size(), 1024u);
+      EXPECT_GT(message.size(), 1015u);
+      ASSERT_EQ(FieldViolationsOf(back).size(), 1u) << "the details can be read";
+      EXPECT_EQ(FieldViolationsOf(back)[0].description, message);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace arborist
