@@ -107,6 +107,12 @@ for service in verifier drafter coordinator; do
   fi
 done
 
+# The coordinator asks its peers four times a second and decodes plainly until it knows the drafter.
+for _ in $(seq 50); do
+  "$bin/arborist" model --address "127.0.0.1:$port" --timeout 5s 2>/dev/null | grep -q '"drafter": "ready"' && break
+  sleep 0.1
+done
+
 # A little temperature keeps so small a model from repeating itself; the seed makes every newcomer see the same text.
 echo
 printf '%s' "$prompt"
