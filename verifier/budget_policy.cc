@@ -7,16 +7,17 @@
 namespace arborist::verifier {
 namespace {
 
-constexpr double kSlowest = 1.0 / 16;
 constexpr double kOutlier = 4;
 // And so many steps of plain decoding more: drafters that catch up take that long.
 constexpr double kLateSteps = 16;
+// What comes later still, up to so many times as much, is no hiccup where drafters caught up.
+constexpr double kCatchingUp = 3;
 // What another choice must promise over the present one: less than the promise of never losing 2 %.
 constexpr double kAhead = 1.01;
 // A first tree, while nothing is known.
 constexpr int kFirstNodes = 16;
 // Of a trial, for each sequence, when no drafter has to catch up any more.
-constexpr int kTrialRounds = 2;
+constexpr int kTrialRounds = AwayTimes::kRoundsEach;
 constexpr int kTrialTokens = 4;
 // Of the first trial of all, unless trees would lose with so many times the tokens.
 constexpr int kFirstRounds = 64;
@@ -37,24 +38,26 @@ constexpr int kMostReturnRounds = 64;
 constexpr double kMostLostSteps = 64;
 constexpr double kMostWonSteps = 64;
 constexpr double kMostTrialsCharged = 64;
+constexpr double kMostTextsLostSteps = 64;
 // One step in so many asks for a larger tree than pays, if that pays nearly, and one for a smaller.
 constexpr int kOtherwiseEvery = 64;
 constexpr double kNearly = 0.7;
-
-// Of all sequences; a trial has as many, or it would not tell.
-int RoundsToKnow(int group) { return std::max(8, kTrialRounds << group); }
 
 }  // namespace
 
 void BudgetPolicy::SeeTree(const TreeSeen& tree) {
   accept_.See(tree.asked, tree.score, tree.path, load_.sequences);
   disturbed_ = tree.disturbed ? disturbed_ + 1 : 0;
+  caught_up_ |= tree.disturbed;
   const bool counts = !tree.disturbed || disturbed_ > kAlwaysDisturbed * load_.sequences;
   if (counts) {
-    SeeAway(tree);
+    const int rows = tree.trees * std::max<int>(1, static_cast<int>(tree.score.size()));
+    away_.See(load_.sequences, tree.away_seconds, tree.waited_seconds, costs_.Seconds(rows, tree.trees),
+              tree.trees);
   }
   // What is expected, not what came: luck must not bring the next trial sooner.
-  tokens_ += accept_.Tokens(static_cast<int>(tree.score.size()) - 1);
+  tokens_ +=
+      std::min(accept_.Tokens(static_cast<int>(tree.score.size()) - 1), static_cast<double>(tree.left));
   if (trial_.active) {
     const int rounds = trial_.nodes > 0 && counts ? 1 : 0;
     trial_.rounds += rounds;
@@ -62,48 +65,7 @@ void BudgetPolicy::SeeTree(const TreeSeen& tree) {
   }
 }
 
-// All sequences see the same hiccup, so the mean moves by rounds of all.
-void BudgetPolicy::SeeAway(const TreeSeen& tree) {
-  Away& away = away_[Group(load_.sequences)];
-  const double step =
-      costs_.Seconds(tree.trees * std::max<int>(1, static_cast<int>(tree.score.size())), tree.trees);
-  double seconds = tree.away_seconds;
-  double steps = tree.waited_seconds / step;
-  if (away.count > 0) {
-    seconds = std::min(seconds, kOutlier * away.seconds + 1e-5);
-    steps = std::min(steps, kOutlier * away.steps + 1);
-  }
-  away.count = std::min(away.count + 1, 1 << 20);
-  away.rounds = std::min(away.rounds + 1, 1 << 20);
-  const double part = std::max(kSlowest / load_.sequences, 1.0 / away.count);
-  away.seconds += part * (seconds - away.seconds);
-  away.steps += part * (steps - away.steps);
-  away.trees += part * (tree.trees - away.trees);
-}
-
-int BudgetPolicy::Group(int sequences) { return std::min(DoublingGroup(sequences), kGroups - 1); }
-
-// A few rounds of each sequence: the first ones of a crowd are not like the rest.
-bool BudgetPolicy::Known(int group) const { return away_[group].rounds >= RoundsToKnow(group); }
-
-// Of nearly as many sequences, if so many never drafted: rather fewer, which is too good and so gets tried.
-BudgetPolicy::Away BudgetPolicy::AwayOf(int sequences) const {
-  const int group = Group(sequences);
-  for (int distance = 0; distance < kGroups; ++distance) {
-    for (const int near : {group - distance, group + distance}) {
-      if (near >= 0 && near < kGroups && Known(near)) {
-        Away away = away_[near];
-        if (near != group) {
-          away.trees = sequences;
-        }
-        return away;
-      }
-    }
-  }
-  return {.seconds = 0, .trees = static_cast<double>(sequences)};
-}
-
-int BudgetPolicy::TreesTogether(const Away& away, const BudgetLoad& load) {
+int BudgetPolicy::TreesTogether(const AwayTimes::Mean& away, const BudgetLoad& load) {
   return std::clamp(static_cast<int>(std::lround(away.trees)), 1, load.sequences);
 }
 
@@ -112,11 +74,12 @@ double BudgetPolicy::Rate(const BudgetLoad& load, int nodes) const {
     const double step = costs_.Seconds(load.sequences + load.other_rows, load.sequences + load.other_rows);
     return (load.sequences + load.other_tokens) / step;
   }
-  const RoundTime round = Round(load, AwayOf(load.sequences), nodes);
+  const RoundTime round = Round(load, away_.Of(load.sequences), nodes);
   return load.sequences * accept_.Tokens(nodes) / round.seconds + load.other_tokens / round.step;
 }
 
-BudgetPolicy::RoundTime BudgetPolicy::Round(const BudgetLoad& load, const Away& away, int nodes) const {
+BudgetPolicy::RoundTime BudgetPolicy::Round(const BudgetLoad& load, const AwayTimes::Mean& away,
+                                            int nodes) const {
   const int trees = TreesTogether(away, load);
   const double step = costs_.Seconds(trees * (nodes + 1) + load.other_rows, trees + load.other_rows);
   // Groups that take turns wait for each other's steps, however soon their trees come.
@@ -125,7 +88,7 @@ BudgetPolicy::RoundTime BudgetPolicy::Round(const BudgetLoad& load, const Away& 
 }
 
 bool BudgetPolicy::Fits(const BudgetLoad& load, int nodes) const {
-  const int trees = TreesTogether(AwayOf(load.sequences), load);
+  const int trees = TreesTogether(away_.Of(load.sequences), load);
   return nodes >= 1 && nodes <= load.most_nodes && trees * (nodes + 1) + load.other_rows <= load.most_rows;
 }
 
@@ -145,7 +108,7 @@ int BudgetPolicy::WideTree(const BudgetLoad& load) const {
 
 // Trees that fill a size of steps: nodes up to there cost nothing more.
 int BudgetPolicy::BestTree(const BudgetLoad& load) const {
-  const int trees = TreesTogether(AwayOf(load.sequences), load);
+  const int trees = TreesTogether(away_.Of(load.sequences), load);
   const double current = Fits(load, current_) ? Rate(load, current_) : 0;
   int best = current > 0 ? current_ : 0;
   double best_rate = current * kAhead;
@@ -194,21 +157,20 @@ void BudgetPolicy::BeginTrial(const BudgetLoad& load, int nodes, double now) {
   own.other_tokens = 0;
   const bool first = trials_ == 0;
   const int rounds = nodes == 0 ? kTrialTokens : first ? kFirstRounds : kTrialRounds;
-  trial_ = {
-      .active = true,
-      .trees = nodes > 0,
-      .nodes = nodes,
-      .group = Group(load.sequences),
-      .rounds_left = nodes > 0 && !first ? RoundsToKnow(Group(load.sequences)) : rounds * load.sequences,
-      .first = first,
-      .deadline = now + 64 * load.sequences / rate + 10 * rounds * load.sequences / Rate(load, nodes),
-      .lost = 0,
-      .usual_rate = Rate(own, current_),
-      .hopeless = Rate(load, nodes) < kNearly * rate && nodes == 0};
+  trial_ = {.active = true,
+            .trees = nodes > 0,
+            .nodes = nodes,
+            .group = Group(load.sequences),
+            .rounds_left = nodes > 0 && !first ? AwayTimes::RoundsToKnow(Group(load.sequences))
+                                               : rounds * load.sequences,
+            .first = first,
+            .deadline = now + 64 * load.sequences / rate + 10 * rounds * load.sequences / Rate(load, nodes),
+            .lost = 0,
+            .usual_rate = Rate(own, current_),
+            .hopeless = Rate(load, nodes) < kNearly * rate && nodes == 0};
   ++trials_;
   if (nodes > 0) {
-    Away& away = away_[Group(load.sequences)];
-    away.count = std::min(away.count, load.sequences);
+    away_.Doubt(load.sequences);
     accept_.Doubt();
   }
 }
@@ -241,32 +203,45 @@ double BudgetPolicy::PlainStep(const BudgetLoad& load) const {
 
 // Below zero if it was won. `rate` of what else they could do; of a few hiccups, only what was to be
 // expected.
-double BudgetPolicy::Lost(double seconds, double tokens, double rate) {
+BudgetPolicy::Loss BudgetPolicy::Lost(double seconds, double tokens, double rate) {
   const int nodes = trial_.active ? trial_.nodes : current_;
-  const Away& seen = away_[Group(load_.sequences)];
-  const double expected = std::max(Round(load_, AwayOf(load_.sequences), nodes).seconds,
+  const AwayTimes::Mean& seen = away_.Seen(load_.sequences);
+  const double expected = std::max(Round(load_, away_.Of(load_.sequences), nodes).seconds,
                                    seen.count > 0 ? Round(load_, seen, nodes).seconds : 0);
-  const double late = std::max(0.0, seconds - kOutlier * expected - kLateSteps * PlainStep(load_));
-  return seconds - late + pace_[Group(load_.sequences)].Late(late) - tokens / rate;
+  const double usual = kOutlier * expected + kLateSteps * PlainStep(load_);
+  const double beyond = std::max(0.0, seconds - usual);
+  const double catching_up = caught_up_ ? std::min(beyond, kCatchingUp * usual) : 0;
+  const double late = beyond - catching_up;
+  return {.seconds = seconds - beyond + pace_[Group(load_.sequences)].Late(late) - tokens / rate,
+          .catching_up = catching_up};
 }
 
-// What the time since the last decision lost, if it was a trial's or one in trees. The first step of
-// sequences that come where none was begins with their prompts, which says nothing.
+// What the time since the last decision lost, if it was a trial's or one in trees. The first trees of
+// sequences that come where none was are waited for while drafters catch up with prompts: that says nothing
+// of trees in the middle of texts, but whole texts must win it back.
 void BudgetPolicy::Account(double now) {
   const double passed = now - std::exchange(decided_, now);
   const double seconds = passed - std::exchange(excused_, 0);
+  const bool drafted = tokens_ > 0;
   const double tokens = std::exchange(tokens_, 0) + std::exchange(seen_plain_, 0);
   TrialPace& pace = pace_[Group(load_.sequences)];
   pace.Pass(passed);
-  if (left_) {
-    return;
-  }
+  most_here_ = std::max(left_ ? 0 : most_here_, load_.sequences);
   if (trial_.active) {
     const double usual = trial_.usual_rate * load_.ready() / load_.sequences;
-    trial_.lost += Lost(seconds, tokens, trial_.trees ? load_.ready() / PlainStep(load_) : usual);
-  } else if (current_ > 0) {
-    pace.Stay(Lost(seconds, tokens, load_.ready() / PlainStep(load_)), kMostWonSteps * PlainStep(load_));
+    const Loss lost = Lost(seconds, tokens, trial_.trees ? load_.ready() / PlainStep(load_) : usual);
+    trial_.lost += lost.seconds + lost.catching_up;
+  } else if (current_ > 0 && (drafted || !left_)) {
+    const Loss lost = Lost(seconds, tokens, load_.ready() / PlainStep(load_));
+    if (!left_) {
+      pace.Stay(lost.seconds, kMostWonSteps * PlainStep(load_));
+    }
+    // The last of many win for themselves alone.
+    const double part = static_cast<double>(load_.ready()) / most_here_;
+    pace_[Group(most_here_)].StayOfTexts(part * (lost.seconds + lost.catching_up),
+                                         kMostWonSteps * PlainStep(load_));
   }
+  caught_up_ = false;
 }
 
 bool BudgetPolicy::TrialIsOver(const BudgetLoad& load, double now) const {
@@ -322,7 +297,9 @@ void BudgetPolicy::Leave(double now) {
     Account(now);
     EndTrial();
   }
-  left_ = true;
+  if (!std::exchange(left_, true)) {
+    pace_[Group(most_here_)].EndTexts(kMostTextsLostSteps * PlainStep(load_));
+  }
 }
 
 // Now and then: what such a tree gives and costs is known only while some come.
@@ -388,8 +365,9 @@ void BudgetPolicy::Follow(const BudgetLoad& load, int chosen, bool tried) {
   if (chosen > 0 && !pace.in_trees()) {
     pace.EnterTrees(tried && trial_.trees ? trial_.lost : 0, least);
   } else if (chosen == 0 && pace.in_trees()) {
-    pace.Stay(AwayOf(load.sequences).seconds, /*credit=*/least);  // the way of a Decode
-    pace.LeaveTrees(kMostTrialsCharged * RoundsToKnow(Group(load.sequences)) / Rate(load, 0), least);
+    pace.Stay(away_.Of(load.sequences).seconds, /*credit=*/least);  // the way of a Decode
+    pace.LeaveTrees(kMostTrialsCharged * AwayTimes::RoundsToKnow(Group(load.sequences)) / Rate(load, 0),
+                    least);
   } else if (!pace.known()) {
     pace.BeginPlainly(least);
   }

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <limits>
 #include <span>
 
 #include "verifier/accept_curve.h"
+#include "verifier/away_times.h"
 #include "verifier/cost_curve.h"
 #include "verifier/trial_pace.h"
 
@@ -32,6 +34,7 @@ struct TreeSeen {
   double waited_seconds = 0;      // from then to the start of this step
   bool disturbed = false;  // some drafter caught up with plain decoding meanwhile, or prompts were read
   int trees = 1;           // in this step, of those that follow this decision
+  int64_t left = std::numeric_limits<int64_t>::max();  // tokens that the text may still get
 };
 
 // Decides for sequences that are alike (one drafter, one kind of sampling) how many nodes are worth drafting;
@@ -67,19 +70,14 @@ class BudgetPolicy {
   double Rate(const BudgetLoad& load, int nodes) const;
 
  private:
-  // A round without its step, by how many sequences draft. The wait for others' steps is counted in steps, so
-  // that what wide trees had to wait is not held against narrow ones.
-  struct Away {
-    double seconds = 0;
-    double steps = 0;  // waited
-    double trees = 1;  // of them in one step
-    int count = 0;
-    int rounds = 0;  // seen, ever
-  };
   // Of trees, in seconds: a whole round, and the step in it.
   struct RoundTime {
     double seconds;
     double step;
+  };
+  struct Loss {
+    double seconds;
+    double catching_up;  // more, for which drafters that caught up were waited: of beginnings, not of trees
   };
   struct Trial {
     bool active = false;
@@ -96,11 +94,8 @@ class BudgetPolicy {
     bool hopeless = false;  // plain decoding, as far as is known
   };
 
-  static int Group(int sequences);
-  bool Known(int group) const;
-  void SeeAway(const TreeSeen& tree);
-  Away AwayOf(int sequences) const;
-  static int TreesTogether(const Away& away, const BudgetLoad& load);
+  static int Group(int sequences) { return AwayTimes::Group(sequences); }
+  static int TreesTogether(const AwayTimes::Mean& away, const BudgetLoad& load);
   bool Fits(const BudgetLoad& load, int nodes) const;
   int WideTree(const BudgetLoad& load) const;
   int TrialTree(const BudgetLoad& load, int best) const;
@@ -111,8 +106,8 @@ class BudgetPolicy {
   bool Closed(const BudgetLoad& load) const;
   bool GivenUp(const BudgetLoad& load) const;
   double PlainStep(const BudgetLoad& load) const;
-  RoundTime Round(const BudgetLoad& load, const Away& away, int nodes) const;
-  double Lost(double seconds, double tokens, double rate);
+  RoundTime Round(const BudgetLoad& load, const AwayTimes::Mean& away, int nodes) const;
+  Loss Lost(double seconds, double tokens, double rate);
   void Account(double now);
   void BeginTrial(const BudgetLoad& load, int nodes, double now);
   bool TrialIsOver(const BudgetLoad& load, double now) const;
@@ -121,22 +116,23 @@ class BudgetPolicy {
   void EndTrial();
   void Follow(const BudgetLoad& load, int chosen, bool tried);
 
-  static constexpr int kGroups = 13;
   const CostCurve& costs_;
   AcceptCurve accept_;
-  std::array<Away, kGroups> away_;
+  AwayTimes away_;
   int current_ = 0;    // nodes
   int disturbed_ = 0;  // rounds without one that was not
   Trial trial_;
-  std::array<TrialPace, kGroups> pace_;  // by how many sequences there are
-  BudgetLoad load_;                      // of the last decision
-  double excused_ = 0;                   // seconds since then
-  double decided_ = 0;                   // when
-  bool left_ = true;                     // all were gone since then
-  double tokens_ = 0;                    // of trees since then, as expected
-  int seen_plain_ = 0;                   // tokens since then
-  int most_lately_ = 0;                  // sequences
-  int since_most_ = 0;                   // decisions
+  std::array<TrialPace, AwayTimes::kGroups> pace_;  // by how many sequences there are
+  BudgetLoad load_;                                 // of the last decision
+  double excused_ = 0;                              // seconds since then
+  double decided_ = 0;                              // when
+  bool left_ = true;                                // all were gone since then
+  bool caught_up_ = false;                          // some drafter, since then
+  int most_here_ = 0;                               // sequences since the first one came
+  double tokens_ = 0;                               // of trees since then, as expected
+  int seen_plain_ = 0;                              // tokens since then
+  int most_lately_ = 0;                             // sequences
+  int since_most_ = 0;                              // decisions
   int64_t steps_ = 0;
   int64_t trials_ = 0;
 };

@@ -106,7 +106,8 @@ void SequenceBudgets::See(const Sequence& sequence, const TreeOutcome& outcome, 
                        .away_seconds = Seconds(round.submitted - sequence.told_at),
                        .waited_seconds = Seconds(step_begin - round.submitted),
                        .disturbed = sequence.told_at < std::max(prompt_end_, kind.caught_up),
-                       .trees = trees});
+                       .trees = trees,
+                       .left = sequence.output_limit - static_cast<int64_t>(sequence.tokens.size())});
 }
 
 void SequenceBudgets::Decide(Clock::time_point now) {

@@ -19,15 +19,16 @@ struct Rates {
   int64_t automatic_trees = 0;
 };
 
+const std::vector<ServiceMode> kModes = {ServiceMode::kOff, ServiceMode::kAuto, ServiceMode::kTree};
+
 // By turns, as a benchmark does it; between two batches nobody is here. The first turn is not counted.
 Rates Alternate(SimulatedService& service, int sequences, int alternations, double idle = 0.05,
-                const std::vector<ServiceMode>& modes = {ServiceMode::kOff, ServiceMode::kAuto,
-                                                         ServiceMode::kTree}) {
+                const std::vector<ServiceMode>& modes = kModes, int tokens = 256) {
   Rates rates;
   for (int i = -1; i < alternations; ++i) {
     for (const ServiceMode mode : modes) {
       const int64_t trees = service.trees();
-      const double rate = service.Batch(mode, sequences) / alternations;
+      const double rate = service.Batch(mode, sequences, tokens) / alternations;
       service.Idle(idle);
       if (i >= 0) {
         (mode == ServiceMode::kOff    ? rates.off
@@ -60,6 +61,23 @@ TEST(SequenceBudgetsTest, HardBeginningsOfTextsDoNotHideThatTreesPay) {
     const Rates rates = Alternate(service, sequences, 12);
     EXPECT_GT(rates.tree, 1.2 * rates.off);
     EXPECT_GT(rates.automatic, 0.92 * rates.tree) << sequences;
+  }
+}
+
+// In the middle of texts trees pay; drafters that catch up with prompts keep all from their first steps for
+// longer than that wins back in short texts, and not in long ones.
+TEST(SequenceBudgetsTest, BeginningsThatCostMoreThanTextsWinEndTreesAndOthersDoNot) {
+  for (const double catch_up : {2e-3, 4e-3}) {
+    const SimulatedWorld world = {.catch_up = catch_up};
+    SimulatedService with_short(world);
+    Alternate(with_short, 32, 20);
+    const Rates of_short = Alternate(with_short, 32, 30);
+    EXPECT_LT(of_short.tree, 0.95 * of_short.off) << catch_up;
+    EXPECT_GT(of_short.automatic, 0.98 * of_short.off) << catch_up;
+    SimulatedService with_long(world);
+    const Rates of_long = Alternate(with_long, 32, 6, 0.05, kModes, 2048);
+    EXPECT_GT(of_long.tree, 1.05 * of_long.off) << catch_up;
+    EXPECT_GT(of_long.automatic, 0.92 * of_long.tree) << catch_up;
   }
 }
 

@@ -41,6 +41,7 @@ void TrialPace::EndTrialOfPlain(double lost, bool hopeless, double least) {
 void TrialPace::EnterTrees(double lost, double least) {
   in_trees_ = true;
   lost_ = least_lost_ = std::max(0.0, lost);
+  texts_lost_ += lost_;
   next_ = clock_ + least;
 }
 
@@ -48,6 +49,14 @@ void TrialPace::Stay(double lost, double credit) {
   lost_ = std::max(-credit, lost_ + lost);
   late_ = std::max(0.0, late_ + std::min(0.0, lost));
   least_lost_ = std::min(least_lost_, lost_);
+}
+
+void TrialPace::EndTexts(double most) {
+  if (texts_lost_ > most) {
+    opens_ = next_ = std::max(next_, clock_ + kSpacing * texts_lost_);
+    texts_lost_ = 0;
+    in_trees_ = false;
+  }
 }
 
 void TrialPace::LeaveTrees(double most, double least) {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <algorithm>
+
 namespace arborist::verifier {
 
 // When sequences may leave what they do, of one number of sequences. Trials are paced by what they lost. So
@@ -30,6 +32,11 @@ class TrialPace {
   // In trees: what was lost meanwhile, below zero if it was won. That pays for what was lost before, and no
   // more than `credit` of it for what this stay loses later.
   void Stay(double lost, double credit);
+  // The same of whole texts: from where sequences came, so many at most, until none is left. What drafters
+  // need at the beginning of each is a loss that the middle does not show.
+  void StayOfTexts(double lost, double credit) { texts_lost_ = std::max(-credit, texts_lost_ + lost); }
+  // None is left. Texts that lost more than `most` are followed by others without trees.
+  void EndTexts(double most);
   // What of so many seconds, by which trees came later than anybody expects, is a loss: nothing as long as
   // such hiccups are a two-hundredth of the time or trees win more meanwhile, for they say nothing of what
   // comes.
@@ -46,6 +53,7 @@ class TrialPace {
   double opens_ = 0;
   double lost_ = 0;        // by this stay in trees and the trial that led there
   double least_lost_ = 0;  // the least that it was
+  double texts_lost_ = 0;  // in trees, beginnings included
   double late_ = 0;        // forgiven and not made good
   int in_vain_ = 0;        // the last trials of trees
   bool in_trees_ = false;

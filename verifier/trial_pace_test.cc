@@ -78,6 +78,35 @@ TEST(TrialPaceTest, AStayThatWonIsFollowedByTheLeastAlone) {
   EXPECT_TRUE(pace.due());
 }
 
+TEST(TrialPaceTest, TextsThatLostMoreThanTheMostAreFollowedByOthersWithoutTrees) {
+  TrialPace pace;
+  pace.EnterTrees(0, kLeast);
+  pace.StayOfTexts(2, kCredit);
+  pace.EndTexts(/*most=*/2);
+  EXPECT_TRUE(pace.in_trees());
+  pace.StayOfTexts(1, kCredit);
+  EXPECT_TRUE(pace.in_trees()) << "in the middle the beginning is paid for";
+  pace.EndTexts(2);
+  EXPECT_FALSE(pace.in_trees());
+  pace.Pass(599);
+  EXPECT_TRUE(pace.closed());
+  pace.Pass(1);
+  EXPECT_FALSE(pace.closed());
+  EXPECT_TRUE(pace.due());
+}
+
+TEST(TrialPaceTest, WhatTextsWonPaysForOneBeginningAndNotForMore) {
+  TrialPace pace;
+  pace.EnterTrees(0, kLeast);
+  pace.StayOfTexts(-50, kCredit);
+  pace.StayOfTexts(5, kCredit);
+  pace.EndTexts(2);
+  EXPECT_TRUE(pace.in_trees());
+  pace.StayOfTexts(5, kCredit);
+  pace.EndTexts(2);
+  EXPECT_FALSE(pace.in_trees());
+}
+
 TEST(TrialPaceTest, HiccupsAreForgivenUntilTheyAreTooMany) {
   TrialPace pace;
   EXPECT_EQ(pace.Late(0.3), 0);

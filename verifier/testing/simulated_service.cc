@@ -67,6 +67,7 @@ void SimulatedService::Begin(One& one, int tokens, double wait) {
   one = One();
   one.tokens = one.left = tokens;
   one.begun = now_;
+  one.sequence.output_limit = tokens;
   one.text = world_.varied > 0 ? Uniform(-1, 1) : 0;
   one.sequence.phase = Phase::kPrefill;
   one.sequence.follows_budget = one.sequence.args.automatic = mode_ == ServiceMode::kAuto;
@@ -191,6 +192,7 @@ void SimulatedService::Commit(One& one, int tokens) {
   const int next = budgets_.Next(one.sequence);
   one.sequence.told_at = At(now_);
   one.left -= tokens;
+  one.sequence.output_limit = one.left;
   tokens_ += tokens;
   one.plain_tokens += round.decode_left > 0 ? tokens : 0;
   trees_ += round.decode_left == 0 ? 1 : 0;
