@@ -55,7 +55,9 @@ Tree RandomTree(int nodes, std::mt19937& random) {
   return tree;
 }
 
-// Letters, thousands of words, and at the end one of 500 letters, half of which are in [a-m].
+constexpr int kLongWords = 6;
+
+// Letters, thousands of words, and at the end some of 500 letters, half of which are in [a-m].
 std::shared_ptr<const TokenVocabulary> HostileVocabulary() {
   std::mt19937 random(7);
   const auto word = [&random](size_t letters) {
@@ -72,7 +74,9 @@ std::shared_ptr<const TokenVocabulary> HostileVocabulary() {
   for (int i = 0; i < 6000; ++i) {
     bytes.push_back(word(2 + random() % 11));
   }
-  bytes.push_back(word(500));
+  for (int i = 0; i < kLongWords; ++i) {
+    bytes.push_back(word(500));
+  }
   return std::make_shared<const TokenVocabulary>(std::move(bytes));
 }
 
@@ -177,6 +181,30 @@ TEST(ConstraintMasks, ANodeThatIsTooMuchWorkEndsTheRunThereAndARootThatIsEndsThe
   EXPECT_THAT(std::string(there.status().message()), HasSubstr("sequence.sampling.regex=(too much work"));
   ConstraintMasks other(rules);  // shares the constraint
   EXPECT_TRUE(other.CheckGoesOn().ok());
+}
+
+TEST(ConstraintMasks, AFewNodesThatAreTooMuchWorkEndTheTriesOfTheirTree) {
+  const std::shared_ptr<const TokenVocabulary> vocabulary = HostileVocabulary();
+  OpenArgs args;
+  args.constraint = *Constraint::Compile({.regex = "[a-z]*[a-m][a-z]{3000}"}, vocabulary);
+  Tree tree{{TokenId{0}}, {-1}};
+  for (int i = 0; i < kLongWords; ++i) {
+    tree.token.push_back(TokenId{vocabulary->size() - 1 - i});
+    tree.parent.push_back(0);
+  }
+  tree.token.push_back(TokenId{1});
+  tree.parent.push_back(0);
+  const auto b = static_cast<int32_t>(tree.token.size()) - 1;
+  ConstraintMasks masks(RulesOf(args, vocabulary->size()));
+  std::vector<const uint32_t*> mask(tree.token.size());
+  masks.OfTree(tree.token, tree.parent, mask);
+  EXPECT_TRUE(masks.status().ok());
+  EXPECT_EQ(mask[b], nullptr);  // not tried
+  EXPECT_EQ(masks.EndOfRun(std::vector<int32_t>{0, b}, TokenId{0}).unknown, 1);
+  masks.Commit(std::span(&tree.token[b], 1));
+  masks.OfTree(std::span(tree.token).first(1), std::span(tree.parent).first(1), std::span(mask).first(1));
+  EXPECT_NE(mask[0], nullptr);  // a tree of its own has its own tries
+  EXPECT_TRUE(masks.status().ok());
 }
 
 TEST(ConstraintMasks, OutputThatViolatesTheConstraintIsNamed) {

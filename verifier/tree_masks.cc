@@ -3,6 +3,13 @@
 #include <utility>
 
 namespace arborist::verifier {
+namespace {
+
+// Masks of one tree that are tried in vain: each takes tenths of a second, which others wait for. Nodes
+// beyond them that have none are not known either, so the next round begins at them.
+constexpr int kMostInVain = 4;
+
+}  // namespace
 
 bool ConstraintRules::IsOver(const Constraint::Mask& mask, int64_t output_tokens) const {
   for (size_t word = 0; word < mask.size(); ++word) {
@@ -43,13 +50,13 @@ TreeMasks::TreeMasks(std::shared_ptr<const ConstraintRules> rules, const Constra
 }
 
 void TreeMasks::Arrive(int node) {
-  const std::optional<Constraint::State>& parent = state_[parent_[node]];
-  if (parent.has_value()) {
+  const int32_t parent = parent_[node];
+  if (state_[parent].has_value() && !is_too_much_[parent]) {  // else the node never counts
     bool too_much = false;
-    state_[node] = rules_->constraint->Advance(*parent, token_[node], &too_much);
+    state_[node] = rules_->constraint->Advance(*state_[parent], token_[node], &too_much);
     is_too_much_[node] = too_much;
   }
-  output_tokens_[node] = output_tokens_[parent_[node]] + 1;
+  output_tokens_[node] = output_tokens_[parent] + 1;
   has_state_ = true;
 }
 
@@ -62,11 +69,12 @@ bool TreeMasks::Make(int uncached) {
     }
     if (state_[node].has_value()) {
       std::shared_ptr<const Constraint::Mask> mask = constraint.CachedTokens(*state_[node]);
-      if (mask == nullptr && uncached-- <= 0) {
-        return false;
-      }
-      if (mask == nullptr) {
+      if (mask == nullptr && in_vain_ < kMostInVain) {
+        if (uncached-- <= 0) {
+          return false;
+        }
         mask = constraint.AllowedTokens(*state_[node]);
+        in_vain_ += mask == nullptr ? 1 : 0;
       }
       is_too_much_[node] = mask == nullptr;
       is_over_[node] = mask != nullptr && rules_->IsOver(*mask, output_tokens_[node]);

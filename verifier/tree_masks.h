@@ -43,10 +43,11 @@ class TreeMasks {
   // Null: the path violates the constraint, nothing may follow, or it is too much work. All of these once all
   // are made.
   const uint32_t* mask(int node) const { return mask_[node] == nullptr ? nullptr : mask_[node]->data(); }
-  // Nothing where the path violates the constraint.
+  // Nothing where the path violates the constraint, or where what follows one of its nodes is not known.
   const std::optional<Constraint::State>& state(int node) const { return state_[node]; }
   bool is_over(int node) const { return is_over_[node]; }
-  // What may follow is not known: whatever is chosen after the node does not count.
+  // What may follow is not known, since it is too much work or others of the tree were: whatever is chosen
+  // after the node does not count.
   bool is_too_much(int node) const { return is_too_much_[node]; }
 
  private:
@@ -62,6 +63,7 @@ class TreeMasks {
   std::vector<bool> is_over_;
   std::vector<bool> is_too_much_;
   int made_ = 0;
+  int in_vain_ = 0;         // masks that were too much work
   bool has_state_ = false;  // of node `made_`
 };
 
