@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <mutex>
 #include <random>
 #include <set>
 #include <string>
@@ -181,7 +182,9 @@ TEST(ControlledStepsTest, SequencesWhoseHistoriesFitNoStepTogetherTakeTurns) {
   options.verifier.max_sequences = kSequences;
   options.verifier.max_queue = kSequences;
   size_t most = 0;
-  options.verifier.before_step = [&most](auto trees, auto, const KvPlanes&, Device&) {
+  std::mutex asking;  // the first would else have ended before the last is asked for
+  options.verifier.before_step = [&](auto trees, auto, const KvPlanes&, Device&) {
+    const std::lock_guard lock(asking);
     most = std::max(most, trees.size());
   };
   TestVerifier verifier(options);
@@ -194,6 +197,7 @@ TEST(ControlledStepsTest, SequencesWhoseHistoriesFitNoStepTogetherTakeTurns) {
   };
   std::vector<RecordingSink> sinks(kSequences);
   std::vector<SequenceHandle> handles;
+  std::unique_lock all_asked(asking);
   for (int i = 0; i < kSequences; ++i) {
     const auto handle = verifier->Open(args(i), &sinks[static_cast<size_t>(i)]);
     ASSERT_TRUE(handle.ok()) << handle.status();
@@ -202,6 +206,7 @@ TEST(ControlledStepsTest, SequencesWhoseHistoriesFitNoStepTogetherTakeTurns) {
   for (const SequenceHandle handle : handles) {
     ASSERT_TRUE(verifier->SubmitDecode(handle, 1, 20).ok());
   }
+  all_asked.unlock();
   std::vector<std::vector<TokenId>> together(kSequences);
   for (size_t i = 0; i < kSequences; ++i) {
     while (const auto committed = sinks[i].TakeCommitted()) {
