@@ -153,18 +153,6 @@ bool Constraint::Accepts(const State& state) const {
   return AcceptsAt(Look(state));
 }
 
-std::optional<bool> Constraint::IsFinal(const State& state) const {
-  const Turn turn(*this, kStepWork);
-  const Step here = Look(state);
-  for (int byte = 0; byte < 256; ++byte) {
-    Step step = here;
-    if (Walk(step, static_cast<uint8_t>(byte))) {
-      return false;
-    }
-  }
-  return TooMuch() ? std::nullopt : std::optional(true);
-}
-
 std::optional<Constraint::State> Constraint::Advance(const State& state, TokenId token,
                                                      bool* too_much) const {
   if (too_much != nullptr) {

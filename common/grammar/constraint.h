@@ -50,7 +50,8 @@ class Constraint {
 
   static constexpr size_t kMaskCacheBytes = size_t{32} << 20;  // at most, and half of the memory's share
   // Visits of grammar states that one call may cost beyond what is cached: tenths of a second for a mask,
-  // tens of milliseconds for all else.
+  // tens of milliseconds for all else. A call that would cost more says so, of itself alone: the constraint
+  // is as good as before to everyone, and what that call found out makes the next one cheaper.
   static constexpr int64_t kMaskWork = 2'000'000;
   static constexpr int64_t kStepWork = 200'000;
 
@@ -61,10 +62,6 @@ class Constraint {
       std::shared_ptr<ConstraintMemory> memory = std::make_shared<ConstraintMemory>());
   ~Constraint();
 
-  // A call that would have cost more than its work says so, of itself alone: the constraint is as good as
-  // before to everyone, and what that call found out makes the next one cheaper. What to tell the owner of a
-  // sequence that cannot go on without the answer:
-  absl::Status TooMuchWork() const;
   // Where a request says what the text must be like: "json_schema", "regex" or "bad_words".
   const std::string& field() const { return field_; }
 
@@ -72,8 +69,6 @@ class Constraint {
   // forbidden strings see its bytes.
   State Start(std::span<const TokenId> prompt = {}) const;
   bool Accepts(const State& state) const;  // the text may end here
-  // No byte may follow: with no stop id allowed the sequence is over. Nothing: too much work.
-  std::optional<bool> IsFinal(const State& state) const;
 
   bool IsStop(TokenId token) const;
   const std::vector<TokenId>& stop_ids() const { return stop_ids_; }  // ascending

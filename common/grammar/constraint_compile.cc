@@ -41,18 +41,11 @@ absl::StatusOr<std::optional<ByteAutomaton>> CompileGrammar(const ConstraintSpec
   return std::optional<ByteAutomaton>(std::in_place, std::move(trimmed));
 }
 
-absl::Status TooAmbiguous(const std::string& field) {
-  return absl::InvalidArgumentError(
-      absl::StrCat(field, ": too much work for one token, expected fewer alternatives that begin alike"));
-}
-
 std::string FieldOf(const ConstraintSpec& spec) {
   return !spec.regex.empty() ? "regex" : !spec.json_schema.empty() ? "json_schema" : "bad_words";
 }
 
 }  // namespace
-
-absl::Status Constraint::TooMuchWork() const { return TooAmbiguous(field_); }
 
 absl::StatusOr<std::shared_ptr<const Constraint>> Constraint::Compile(
     const ConstraintSpec& spec, std::shared_ptr<const TokenVocabulary> vocabulary,
@@ -60,10 +53,11 @@ absl::StatusOr<std::shared_ptr<const Constraint>> Constraint::Compile(
   Parts parts;
   ASSIGN_OR_RETURN(parts.forbidden, ForbiddenStrings::Create(spec.bad_words));
   ASSIGN_OR_RETURN(parts.grammar, CompileGrammar(spec, *vocabulary));
-  if (parts.grammar.has_value() && parts.grammar->exhausted()) {
-    return TooAmbiguous(FieldOf(spec));
-  }
   parts.field = FieldOf(spec);
+  if (parts.grammar.has_value() && parts.grammar->exhausted()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        parts.field, ": too much work for one token, expected fewer alternatives that begin alike"));
+  }
   parts.stop_ids = spec.stop_ids;
   std::sort(parts.stop_ids.begin(), parts.stop_ids.end());
   parts.bytes = parts.forbidden.bytes() + (parts.grammar.has_value() ? parts.grammar->grammar_bytes() : 0);

@@ -15,14 +15,12 @@ std::string WrongInMask(const Constraint& constraint, const TokenVocabulary& voc
   if (static_cast<int32_t>(mask.size()) != vocabulary.words()) {
     return "a mask covers the vocabulary";
   }
-  bool any_byte = false;
   for (int32_t token = 0; token < vocabulary.size(); ++token) {
     const bool bit = IsAllowed(mask, token);
     bool too_much = false;
     if (bit != constraint.Advance(state, TokenId{token}, &too_much).has_value() && !too_much) {
       return "the mask says what Advance says";
     }
-    any_byte = any_byte || (bit && token < 256);
   }
   for (int32_t token = 256; token < Raw(kSpecial); ++token) {
     std::optional<Constraint::State> next = state;
@@ -34,9 +32,6 @@ std::string WrongInMask(const Constraint& constraint, const TokenVocabulary& voc
     if (next.has_value() != IsAllowed(mask, token) && !too_much) {
       return "a token goes where its bytes go";
     }
-  }
-  if (constraint.IsFinal(state).value_or(!any_byte) == any_byte) {
-    return "a state is final where no byte may follow";
   }
   if (IsAllowed(mask, Raw(kStop)) != constraint.Accepts(state)) {
     return "the text may stop where it may end";
