@@ -3,6 +3,7 @@
 #include <set>
 
 #include "common/base/check.h"
+#include "common/tokenizer/utf8.h"
 
 namespace arborist::fuzz {
 namespace {
@@ -90,6 +91,9 @@ bool WalkUnderMasks(const ConstraintSpec& spec, FuzzInput& input,
   if (!compiled.ok()) {
     Check(compiled.status().code() == absl::StatusCode::kInvalidArgument, "a refusal is INVALID_ARGUMENT");
     Check(!compiled.status().message().empty(), "a refusal says why");
+    // Else a client could not read its details.
+    const std::string why(compiled.status().message());
+    Check(ValidUtf8Prefix(why) == why.size(), "a refusal's words are UTF-8");
     return false;
   }
   const Constraint& constraint = **compiled;
