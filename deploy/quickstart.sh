@@ -93,7 +93,7 @@ start verifier --listen "$verifier_address" --device "$device" --model "$model" 
 if [ -n "$drafter" ]; then
   start drafter --listen "$drafter_address" --verifier "$verifier_address" --target "$model" --model "$drafter" --device "$device"
 else
-  start drafter --listen "$drafter_address" --verifier "$verifier_address" --proposer ngram
+  start drafter --listen "$drafter_address" --verifier "$verifier_address" --proposer ngram --tokenizer "$model"
 fi
 start coordinator --listen "unix:$run_dir/coordinator.sock" --listen "127.0.0.1:$port" \
   --verifier "$verifier_address" --drafter "$drafter_address" --tokenizer "$model"
