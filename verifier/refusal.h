@@ -18,11 +18,11 @@ inline absl::Status NotNow(const char* reason, const std::string& why) {
 // Whether new sequences are refused: from Begin on for good. Thread-safe.
 class Refusal {
  public:
-  // The first reason counts.
-  void Begin(const std::string& why) {
+  // The first one counts. `reason` as in ErrorInfo.
+  void Begin(const char* reason, const std::string& why) {
     const std::lock_guard lock(mutex_);
     if (status_.ok()) {
-      status_ = NotNow(reason::kNotServing, why);
+      status_ = NotNow(reason, why);
     }
   }
   absl::Status status() const {

@@ -262,7 +262,10 @@ absl::Status Serve(const Config& config, TerminationSignal& signal) {
   const int number = signal.Wait();
   health.Fail();  // before the word, which nothing about serving follows
   std::fprintf(stderr, "verifier: %s, draining\n", device_failure.Cause(number).c_str());
-  device_failure.Drain(*server);
+  const auto end = std::chrono::steady_clock::now() + config.rpc.server.drain;
+  service.EndOpen(config.rpc.server.drain);
+  device_failure.Drain(*server,
+                       std::chrono::ceil<std::chrono::milliseconds>(end - std::chrono::steady_clock::now()));
   service.Stop();
   exposer.reset();  // it looks at the verifier
   // Before the server goes: its last reports may still turn health, which is the server's.

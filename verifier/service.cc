@@ -1,5 +1,6 @@
 #include "verifier/service.h"
 
+#include <thread>
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -16,6 +17,8 @@ namespace {
 grpc::Status Loading() {
   return ToGrpcStatus(NotNow(reason::kLoading, "the model is being loaded"), kVerifierOrigin);
 }
+
+constexpr std::chrono::milliseconds kOpenInterval{20};
 
 class RefusingReactor final : public grpc::ServerBidiReactor<v1::VerifyRequest, v1::VerifyResponse> {
  public:
@@ -42,6 +45,20 @@ void VerifierServiceImpl::Serve(Verifier* verifier, const VerifierInfo& info,
 }
 
 void VerifierServiceImpl::Stop() { heartbeat_.reset(); }
+
+void VerifierServiceImpl::EndOpen(std::chrono::milliseconds most) {
+  const Verifier* verifier = verifier_.load(std::memory_order_acquire);
+  Check(verifier != nullptr, "EndOpen comes after Serve");
+  refusal_.Begin(reason::kDraining, "the process is about to end");
+  const auto end = std::chrono::steady_clock::now() + most;
+  const auto is_open = [verifier] {
+    const SequenceCounts counts = verifier->sequences();
+    return counts.queued + counts.running > 0;
+  };
+  while (is_open() && verifier->device_status().ok() && std::chrono::steady_clock::now() < end) {
+    std::this_thread::sleep_for(kOpenInterval);
+  }
+}
 
 absl::Status VerifierServiceImpl::Health(const Verifier& verifier) const {
   RETURN_IF_ERROR(verifier.device_status());

@@ -32,7 +32,11 @@ class VerifierServiceImpl final : public v1::VerifierService::CallbackService {
 
   // Any thread, for good: GetInfo and an Open of what is not open here yet are UNAVAILABLE (NOT_SERVING) with
   // this reason, so that peers take another verifier, and `set_health` hears it. What is open goes on.
-  void RefuseNew(const std::string& why) { refusal_.Begin(why); }
+  void RefuseNew(const std::string& why) { refusal_.Begin(reason::kNotServing, why); }
+
+  // The same with DRAINING, before the server is drained: what is open may change its owner until it ends, so
+  // it needs the port. Returns when nothing is open, `most` is over or the device has failed.
+  void EndOpen(std::chrono::milliseconds most);
 
   // After the server was drained: `set_health` is not called any more when it returns.
   void Stop();

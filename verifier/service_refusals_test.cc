@@ -1,5 +1,8 @@
+#include <atomic>
+#include <chrono>
 #include <cmath>
 #include <future>
+#include <thread>
 
 #include "verifier/testing/service_fixture.h"
 
@@ -194,6 +197,48 @@ TEST_F(VerifierServiceTest, AfterRefuseNewWhatIsOpenGoesOnAndNothingNewIsTaken) 
   fake_.set_stalled_seconds(2);
   fake_.set_stalled_seconds(0);
   EXPECT_FALSE(serving_.load());
+}
+
+TEST_F(VerifierServiceTest, BeforeItEndsWhatIsOpenMayStillChangeItsOwner) {
+  EXPECT_TRUE(Eventually([this] { return serving_.load(); }));
+  Stream open(*stub_);
+  open.Send(OpenRequest("open", 1));
+  ASSERT_TRUE(open.AwaitReady());
+  std::atomic<bool> over = false;
+  std::thread ending([&] {
+    service_.EndOpen(std::chrono::seconds(60));
+    over = true;
+  });
+  EXPECT_TRUE(Eventually([this] { return !serving_.load(); }));
+
+  grpc::ClientContext context;
+  v1::VerifierServiceGetInfoResponse info;
+  ExpectError(FromGrpcStatus(stub_->GetInfo(&context, {}, &info)), absl::StatusCode::kUnavailable, "DRAINING",
+              "end");
+  Stream other(*stub_);
+  other.Send(OpenRequest("new", 1));
+  ExpectError(other.End(), absl::StatusCode::kUnavailable, "DRAINING", "end");
+  {
+    Stream successor(*stub_);
+    successor.Send(OpenRequest("open", 2));
+    ASSERT_TRUE(successor.AwaitReady());
+    ExpectError(open.End(), absl::StatusCode::kAborted, "TAKEN_OVER", "higher epoch");
+    successor.Send(TreeRequest(1, 6));
+    v1::Committed committed;
+    ASSERT_TRUE(successor.AwaitCommitted(committed));
+    EXPECT_FALSE(over.load()) << "one is open";
+    successor.Cancel();
+    (void)successor.End();
+  }
+  ending.join();
+  service_.EndOpen(std::chrono::seconds(60));  // nothing is open
+}
+
+TEST_F(VerifierServiceTest, WhatStaysOpenDoesNotKeepItForEver) {
+  Stream open(*stub_);
+  open.Send(OpenRequest("open", 1));
+  ASSERT_TRUE(open.AwaitReady());
+  service_.EndOpen(std::chrono::milliseconds(50));
 }
 
 TEST_F(VerifierServiceTest, OpenReachesTheVerifierWithEveryField) {

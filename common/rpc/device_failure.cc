@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -35,6 +36,10 @@ void DeviceFailure::Drain(RpcServer& server) const {
   } else {
     server.Drain(kLastWords);
   }
+}
+
+void DeviceFailure::Drain(RpcServer& server, std::chrono::milliseconds most) const {
+  server.Drain(status().ok() ? std::max(most, std::chrono::milliseconds(0)) : kLastWords);
 }
 
 std::string DeviceFailure::Cause(int signal) const {

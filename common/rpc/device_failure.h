@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -17,9 +18,10 @@ class DeviceFailure {
 
   // More than one report is as good as one.
   void Report(const absl::Status& status);
-  // As long as the server is told to wait for running calls; after a failure nothing that runs can succeed,
-  // and only what was said goes out.
+  // As long as the server is told to wait for running calls, or `most`; after a failure nothing that runs can
+  // succeed, and only what was said goes out.
   void Drain(RpcServer& server) const;
+  void Drain(RpcServer& server, std::chrono::milliseconds most) const;
   // Why the process ends that got this signal: "signal 15", or that its device failed, which sent it.
   std::string Cause(int signal) const;
   // What the process ends with: OK, or that its device failed.

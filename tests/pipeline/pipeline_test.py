@@ -20,7 +20,7 @@ SAMPLED = ("--temperature", 0.8, "--top-p", 0.95, "--seed", 7)
 def metrics(verifier):
     """By name with labels; it was started with --metrics-listen and port 0."""
     with open(verifier.log.name, encoding="utf-8") as log:
-        port = re.search(r"metrics on port (\d+)", log.read()).group(1)
+        port = re.findall(r"metrics on port (\d+)", log.read())[-1]
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as page:
         lines = page.read().decode().splitlines()
     return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines if line.startswith("arborist_"))}
@@ -177,6 +177,50 @@ def waits_for_signals(pid):
     with open(f"/proc/{pid}/status", encoding="utf-8") as status:
         blocked = re.search(r"SigBlk:\s*([0-9a-f]+)", status.read()).group(1)
     return int(blocked, 16) >> (signal.SIGTERM - 1) & 1 == 1
+
+
+class AVerifierThatEnds(unittest.TestCase):
+    def setUp(self):
+        self.cluster = Cluster()
+        self.addCleanup(self.cluster.stop)
+        self.verifier = self.cluster.verifier
+        self.verifier.flags += ["--metrics-listen", "127.0.0.1:0"]
+        self.cluster.start()
+
+    def begin(self, mode):
+        """Eight answers that all have been begun, and what plain decoding writes."""
+        flags = [(*COMMON, "--temperature", 0.8, "--seed", seed, "--speculation") for seed in range(8)]
+        plain = [self.cluster.generate(*one, "off")["token_ids"] for one in flags]
+        running = [self.cluster.generate_process(*one, mode) for one in flags]
+        wait_until(lambda: metrics(self.verifier)['arborist_sequences{state="running"}'] == len(flags), 60, "they do not all run")
+        return running, plain
+
+    def test_it_finishes_what_it_has_begun_with_another_owner_too(self):
+        running, plain = self.begin("tree")
+        self.verifier.signal(signal.SIGTERM)
+        self.cluster.drafter.signal(signal.SIGSTOP)  # silent: the coordinator takes over what it drafted for
+        self.assertEqual([one.communicate_checked()["token_ids"] for one in running], plain)
+        self.cluster.drafter.signal(signal.SIGCONT)  # else its streams, which nobody ends, last until the drain is over
+        self.assertEqual(self.verifier.process.wait(timeout=20), 0)
+
+    def test_it_finishes_what_changes_between_plain_decoding_and_a_drafter(self):
+        self.cluster.generate(*COMMON, "--speculation", "auto")
+        running, plain = self.begin("auto")
+        self.assertEqual(self.verifier.terminate(seconds=60), 0)
+        self.assertEqual([one.communicate_checked()["token_ids"] for one in running], plain)
+
+    def test_nothing_new_is_begun(self):
+        running, plain = self.begin("off")
+        self.verifier.signal(signal.SIGTERM)
+
+        def drains():
+            with open(self.verifier.log.name, encoding="utf-8") as log:
+                return "draining" in log.read()
+        wait_until(drains, 10, "it does not drain")
+        status, _, err = self.cluster.generate("--prompt", "x", "--speculation", "off", check=False)
+        self.assertEqual(status, 1, err)
+        self.assertIn("NO_VERIFIER", err)
+        self.assertEqual([one.communicate_checked()["token_ids"] for one in running], plain)
 
 
 class SignalWhileLoading(unittest.TestCase):

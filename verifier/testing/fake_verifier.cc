@@ -65,7 +65,7 @@ bool FakeVerifier::IsOpen(const SequenceKey& key) const {
   });
 }
 
-int FakeVerifier::open_sequences() {
+int FakeVerifier::open_sequences() const {
   std::lock_guard lock(mutex_);
   return static_cast<int>(sequences_.size());
 }

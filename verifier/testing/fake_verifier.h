@@ -35,7 +35,7 @@ class FakeVerifier final : public Verifier {
   void Post(std::function<void()> task);
   SequenceSink* last_sink();
 
-  int open_sequences();
+  int open_sequences() const;
   std::vector<std::string> calls();  // "open", "tree", "decode", "finish", "cancel"
   OpenArgs last_open();
   bool WaitForCall(const std::string& call);
@@ -52,7 +52,7 @@ class FakeVerifier final : public Verifier {
   bool IsOpen(const SequenceKey& key) const override;
   int64_t free_pages() const override { return 7; }
   int64_t total_pages() const override { return 9; }
-  SequenceCounts sequences() const override { return {.queued = 2, .running = 3}; }
+  SequenceCounts sequences() const override { return {.queued = 0, .running = open_sequences()}; }
   double stalled_seconds() const override { return stalled_seconds_; }
   absl::Status device_status() const override {
     return device_failed_ ? absl::UnavailableError("the device failed: injected") : absl::OkStatus();
