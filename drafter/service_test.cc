@@ -203,7 +203,23 @@ TEST_F(DrafterServiceTest, DecodesPlainlyUntilTheFeaturesAreThere) {
   EXPECT_GT(proposer_.feature_rows_, 40);
   const v1::VerifyRequest open = verifier_.requests().front();
   EXPECT_EQ(open.open().projection_hash(), "p1");
-  EXPECT_EQ(open.open().feature_window(), 8);
+  EXPECT_EQ(open.open().feature_window(), 2);
+}
+
+// The verifier's context may be shorter than the proposer's window, and it refuses a window beyond its
+// context.
+TEST_F(DrafterServiceTest, NoMoreFeatureRowsAreAskedForThanThereAreTokens) {
+  proposer_.hash_ = "p1";
+  StartReady();
+  v1::SpeculateRequest request = Request();
+  request.mutable_sequence()->clear_output_so_far();
+  request.mutable_sequence()->clear_prompt();
+  for (const int id : {1, 2, 3}) {
+    request.mutable_sequence()->add_prompt(id);
+  }
+  request.mutable_sequence()->add_output_so_far(4);
+  (void)Call(request);
+  EXPECT_EQ(verifier_.requests().front().open().feature_window(), 4);
 }
 
 TEST_F(DrafterServiceTest, FeaturesOnAttachMakeTheFirstRoundATree) {

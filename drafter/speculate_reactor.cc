@@ -1,5 +1,6 @@
 #include "drafter/speculate_reactor.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "common/base/status_macros.h"
@@ -53,8 +54,12 @@ absl::Status SpeculateReactor::RunLoop() {
   absl::StatusOr<std::unique_ptr<DraftContext>> draft_context = proposer.NewContext();
   RETURN_IF_ERROR(DrafterFault(draft_context.status()));
   const bool features = proposer.needs_features();
-  const v1::VerifyRequest open = EncodeOpen(sequence_, features ? proposer.feature_window() : 0,
-                                            features ? proposer.projection_hash() : "");
+  // Wanted of the rows that there are: a context shorter than the proposer's window is no fault of the
+  // request.
+  const auto length = static_cast<int32_t>(request_.tokens.size());
+  const v1::VerifyRequest open =
+      EncodeOpen(sequence_, features ? std::min(proposer.feature_window(), length) : 0,
+                 features ? proposer.projection_hash() : "");
   const auto deadline = std::min(context_->deadline(), std::chrono::system_clock::now() + kLongestSequence);
   GrpcVerifierStream stream(*shared_->verifier, open, deadline, shared_->peer_silence, *shared_->spin);
   {

@@ -179,6 +179,25 @@ def waits_for_signals(pid):
     return int(blocked, 16) >> (signal.SIGTERM - 1) & 1 == 1
 
 
+class AShortContext(unittest.TestCase):
+    def test_it_is_no_fault_of_the_request_that_the_drafter_looks_farther_back(self):
+        cluster = Cluster()
+        self.addCleanup(cluster.stop)
+        with open(cluster.verifier.config, encoding="utf-8") as shipped:
+            text = shipped.read()
+        cluster.verifier.config = os.path.join(cluster.folder, "short.textproto")
+        with open(cluster.verifier.config, "w", encoding="utf-8") as config:
+            config.write(f"{text}\ncontext_length: 100\n")
+        cluster.start()
+        common = ("--prompt", PROMPT, "--ignore-eos")
+        plain = cluster.generate(*common, "--speculation", "off")
+        self.assertEqual(plain["finish_reason"], "context_limit")
+        for mode in ("tree", "chain"):
+            answer = cluster.generate(*common, "--speculation", mode)
+            self.assertEqual((answer["token_ids"], answer["fallbacks"]), (plain["token_ids"], 0))
+            self.assertGreater(answer["verified_nodes"], 0)
+
+
 class AVerifierThatEnds(unittest.TestCase):
     def setUp(self):
         self.cluster = Cluster()
