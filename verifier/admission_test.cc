@@ -2,14 +2,13 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <functional>
 #include <limits>
 #include <random>
-#include <thread>
 #include <vector>
 
 #include "verifier/testing/lifecycle_support.h"
+#include "verifier/testing/owner_storm.h"
 
 namespace arborist::verifier {
 namespace {
@@ -242,39 +241,22 @@ TEST(AdmissionTest, OwnersThatComeAndGoInEveryWayLeaveNoPageBehind) {
   options.verifier.pages = 12;
   options.verifier.max_queue = 64;
   TestVerifier verifier(std::move(options));
-  std::vector<std::thread> owners;
-  for (int owner = 0; owner < 6; ++owner) {
-    owners.emplace_back([&, owner] {
-      std::mt19937 random(static_cast<unsigned>(owner));
-      for (int i = 0; i < 40; ++i) {
-        OpenArgs args = Request("key" + std::to_string(random() % 4), 1 + static_cast<int>(random() % 90));
-        args.epoch = i * 6 + owner;
-        RecordingSink sink;
-        const TokenId root = args.prompt.back();
-        const auto handle = verifier->Open(std::move(args), &sink);
-        if (!handle.ok()) {
-          continue;
-        }
-        const auto how = random() % 4;
-        if (how == 0) {
-          sink.WaitReady();
-          (void)verifier->SubmitTree(*handle, 1, Chain(root, 8));
-        } else if (how == 1) {
-          (void)verifier->SubmitDecode(*handle, 1, 1 + static_cast<int>(random() % 40));
-        }
-        if (random() % 2 == 0) {
-          verifier->Cancel(*handle);
-        } else {
-          verifier->Finish(*handle);
-        }
-        (void)sink.WaitClosed();
+  OwnerStorm(verifier, 40, [&](std::mt19937& random, int64_t epoch) {
+    OpenArgs args = Request("key" + std::to_string(random() % 4), 1 + static_cast<int>(random() % 90));
+    args.epoch = epoch;
+    const TokenId root = args.prompt.back();
+    RecordingSink sink;
+    OpenAndLeave(verifier, std::move(args), sink, [&](SequenceHandle handle) {
+      const auto how = random() % 4;
+      if (how == 0) {
+        sink.WaitReady();
+        (void)verifier->SubmitTree(handle, 1, Chain(root, 8));
+      } else if (how == 1) {
+        (void)verifier->SubmitDecode(handle, 1, 1 + static_cast<int>(random() % 40));
       }
+      return random() % 2 == 0 ? Leave::kCancel : Leave::kFinish;
     });
-  }
-  for (std::thread& owner : owners) {
-    owner.join();
-  }
-  ExpectAllPagesFree(verifier);
+  });
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "verifier/testing/lifecycle_support.h"
+#include "verifier/testing/owner_storm.h"
 
 namespace arborist::verifier {
 namespace {
@@ -224,35 +225,22 @@ TEST(PromptScoringTest, OwnersThatComeAndGoWhileTheirPromptsAreScoredAreToldThei
   options.verifier.max_queue = 64;
   options.verifier.prefill_chunk = 24;
   TestVerifier verifier(std::move(options));
-  std::vector<std::thread> owners;
-  for (uint32_t owner = 0; owner < 6; ++owner) {
-    owners.emplace_back([&, owner] {
-      std::mt19937 random(owner);
-      for (int i = 0; i < 25; ++i) {
-        const int tokens = 100 + static_cast<int>(random() % 101);
-        OpenArgs args = Asking(random() % 4, tokens);
-        args.epoch = 1 + i * 6 + owner;
-        args.controls.prompt_log_probs = random() % 4 != 0;
-        RecordingSink sink;
-        const auto handle = verifier->Open(args, &sink);
-        if (!handle.ok()) {
-          continue;
-        }
-        if (random() % 2 == 0) {
-          sink.WaitReady();
-        }
-        verifier->Cancel(*handle);
-        (void)sink.WaitClosed();
-        const std::vector<float> told = sink.prompt_log_probs();
-        ASSERT_LE(told.size(), args.controls.prompt_log_probs ? static_cast<size_t>(tokens - 1) : 0u);
-        EXPECT_TRUE(std::equal(told.begin(), told.end(), values.begin()));
+  OwnerStorm(verifier, 25, [&](std::mt19937& random, int64_t epoch) {
+    const int tokens = 100 + static_cast<int>(random() % 101);
+    OpenArgs args = Asking(random() % 4, tokens);
+    args.epoch = epoch;
+    args.controls.prompt_log_probs = random() % 4 != 0;
+    RecordingSink sink;
+    OpenAndLeave(verifier, args, sink, [&](SequenceHandle) {
+      if (random() % 2 == 0) {
+        sink.WaitReady();
       }
+      return Leave::kCancel;
     });
-  }
-  for (std::thread& owner : owners) {
-    owner.join();
-  }
-  ExpectAllPagesFree(verifier);
+    const std::vector<float> told = sink.prompt_log_probs();
+    ASSERT_LE(told.size(), args.controls.prompt_log_probs ? static_cast<size_t>(tokens - 1) : 0u);
+    EXPECT_TRUE(std::equal(told.begin(), told.end(), values.begin()));
+  });
 }
 
 }  // namespace

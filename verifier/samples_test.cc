@@ -12,6 +12,7 @@
 
 #include "kernels/tree_attention_mla/tree_attention_mla.h"
 #include "verifier/testing/lifecycle_support.h"
+#include "verifier/testing/owner_storm.h"
 
 namespace arborist::verifier {
 namespace {
@@ -307,40 +308,27 @@ TEST(SamplesTest, SamplesThatComeAndGoInEveryWayKeepTheirTextAndLeaveNoPageBehin
   options.verifier.pages = 14;
   options.verifier.max_queue = 64;
   TestVerifier verifier(std::move(options));
-  std::vector<std::thread> owners;
-  for (uint32_t owner = 0; owner < 6; ++owner) {
-    owners.emplace_back([&, owner] {
-      std::mt19937 random(owner);
-      for (int i = 0; i < 20; ++i) {
-        const uint32_t index = random() % kSamples;
-        OpenArgs args = Sample(index);
-        args.epoch = 1 + i * 6 + owner;
-        args.priority = static_cast<int>(random() % 3);
-        const auto known = static_cast<ptrdiff_t>(random() % 40);
-        args.output_so_far.assign(alone[index].tokens.begin(), alone[index].tokens.begin() + known);
-        const std::vector<TokenId> rest(alone[index].tokens.begin() + known, alone[index].tokens.end());
-        if (random() % 2 == 0) {
-          const Decoded decoded = DecodeTrees(*verifier, args, DrafterOf(Sample(index), alone[index]));
-          EXPECT_TRUE(std::equal(decoded.tokens.begin(), decoded.tokens.end(), rest.begin()));
-          continue;
-        }
-        RecordingSink sink;
-        const auto handle = verifier->Open(std::move(args), &sink);
-        if (!handle.ok()) {
-          continue;
-        }
-        if (random() % 2 == 0) {
-          sink.WaitReady();
-        }
-        verifier->Cancel(*handle);
-        (void)sink.WaitClosed();
+  OwnerStorm(verifier, 20, [&](std::mt19937& random, int64_t epoch) {
+    const uint32_t index = random() % kSamples;
+    OpenArgs args = Sample(index);
+    args.epoch = epoch;
+    args.priority = static_cast<int>(random() % 3);
+    const auto known = static_cast<ptrdiff_t>(random() % 40);
+    args.output_so_far.assign(alone[index].tokens.begin(), alone[index].tokens.begin() + known);
+    const std::vector<TokenId> rest(alone[index].tokens.begin() + known, alone[index].tokens.end());
+    if (random() % 2 == 0) {
+      const Decoded decoded = DecodeTrees(*verifier, args, DrafterOf(Sample(index), alone[index]));
+      EXPECT_TRUE(std::equal(decoded.tokens.begin(), decoded.tokens.end(), rest.begin()));
+      return;
+    }
+    RecordingSink sink;
+    OpenAndLeave(verifier, std::move(args), sink, [&](SequenceHandle) {
+      if (random() % 2 == 0) {
+        sink.WaitReady();
       }
+      return Leave::kCancel;
     });
-  }
-  for (std::thread& owner : owners) {
-    owner.join();
-  }
-  ExpectAllPagesFree(verifier);
+  });
 }
 
 }  // namespace
