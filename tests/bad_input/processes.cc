@@ -1,11 +1,9 @@
 #include "tests/bad_input/processes.h"
 
 #include <arpa/inet.h>
-#include <fcntl.h>
 #include <google/protobuf/text_format.h>
 #include <netinet/in.h>
 #include <signal.h>
-#include <spawn.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -22,6 +20,7 @@
 #include "common/rpc/channel.h"
 #include "common/rpc/status_bridge.h"
 #include "grpc/health/v1/health.grpc.pb.h"
+#include "tests/bad_input/child_process.h"
 
 namespace arborist::bad_input {
 namespace {
@@ -31,11 +30,6 @@ constexpr std::chrono::seconds kPatience{120};
 std::string Environment(const char* name) {
   const char* value = std::getenv(name);
   return value == nullptr ? "" : value;
-}
-
-std::string Program(const std::string& name) {
-  const std::string bin = Environment("ARBORIST_BIN");
-  return (bin.empty() ? Environment("ARBORIST_BINARY_DIR") + "/bin" : bin) + "/arborist-" + name;
 }
 
 void SetDeadline(grpc::ClientContext& context) {
@@ -120,24 +114,11 @@ std::shared_ptr<grpc::Channel> Processes::channel(const std::string& service) co
 
 absl::Status Processes::Spawn(const std::string& name, const std::vector<std::string>& flags) {
   // A busy machine is no fault of a peer.
-  std::vector<std::string> words = {Program(name), "--listen", Address(name), "--peer-silence-ms", "10000"};
+  std::vector<std::string> words = {ProgramPath("arborist-" + name), "--listen", Address(name),
+                                    "--peer-silence-ms", "10000"};
   words.insert(words.end(), flags.begin(), flags.end());
-  std::vector<char*> argv;
-  for (std::string& word : words) {
-    argv.push_back(word.data());
-  }
-  argv.push_back(nullptr);
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  const std::string log = absl::StrCat(folder_, "/", name, ".log");
-  posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, log.c_str(), O_CREAT | O_WRONLY | O_APPEND, 0600);
-  posix_spawn_file_actions_adddup2(&actions, STDOUT_FILENO, STDERR_FILENO);
   Process process{.name = name};
-  const int failed = posix_spawn(&process.pid, argv[0], &actions, nullptr, argv.data(), environ);
-  posix_spawn_file_actions_destroy(&actions);
-  if (failed != 0) {
-    return absl::NotFoundError(absl::StrCat(argv[0], " does not start, expected a build of it"));
-  }
+  ASSIGN_OR_RETURN(process.pid, StartProgram(words, absl::StrCat(folder_, "/", name, ".log")));
   processes_.push_back(process);
   return absl::OkStatus();
 }

@@ -1,19 +1,16 @@
 // Clients that go away, or stay and do nothing, at every moment of a call. What they held comes back, and
 // others get their bytes.
-#include <fcntl.h>
 #include <signal.h>
-#include <spawn.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include <chrono>
-#include <cstdlib>
 #include <thread>
 
 #include "common/rpc/status_bridge.h"
 #include "grpcpp/create_channel.h"
 #include "grpcpp/security/credentials.h"
 #include "grpcpp/support/channel_arguments.h"
+#include "tests/bad_input/child_process.h"
 #include "tests/bad_input/processes.h"
 #include "tests/bad_input/verify_stream.h"
 
@@ -125,37 +122,22 @@ TEST(VanishingClients, ManyCallsThatAreCancelledAtOnce) {
 
 // Its connection breaks without a word of HTTP/2.
 TEST(VanishingClients, AProcessThatIsKilledOrStoppedInTheMiddle) {
-  const char* bin = std::getenv("ARBORIST_BIN");
-  const std::string program =
-      (bin != nullptr ? std::string(bin) : std::string(std::getenv("ARBORIST_BINARY_DIR")) + "/bin") +
-      "/arborist";
   const std::string address = TheProcesses().Address("coordinator");
   for (const int how : {SIGKILL, SIGSTOP}) {
     for (const int delay : {0, 20, 100}) {
       SCOPED_TRACE(std::to_string(how) + " after " + std::to_string(delay) + " ms");
-      std::vector<std::string> words = {program,    "generate",      "--address",    address,
-                                        "--prompt", "import os\n",   "--ignore-eos", "--max-tokens",
-                                        "1900",     "--speculation", "tree",         "--request-timeout",
-                                        "2s"};
-      std::vector<char*> argv;
-      for (std::string& word : words) {
-        argv.push_back(word.data());
-      }
-      argv.push_back(nullptr);
-      posix_spawn_file_actions_t actions;
-      posix_spawn_file_actions_init(&actions);
-      posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
-      posix_spawn_file_actions_adddup2(&actions, STDOUT_FILENO, STDERR_FILENO);
-      pid_t pid = -1;
-      ASSERT_EQ(posix_spawn(&pid, argv[0], &actions, nullptr, argv.data(), environ), 0);
-      posix_spawn_file_actions_destroy(&actions);
+      const absl::StatusOr<pid_t> pid = StartProgram(
+          {ProgramPath("arborist"), "generate", "--address", address, "--prompt", "import os\n",
+           "--ignore-eos", "--max-tokens", "1900", "--speculation", "tree", "--request-timeout", "2s"},
+          "/dev/null");
+      ASSERT_TRUE(pid.ok()) << pid.status();
       std::this_thread::sleep_for(milliseconds(delay));
-      kill(pid, how);
+      kill(*pid, how);
       if (how == SIGSTOP) {  // its connection stays, and nobody reads
         ExpectStillServes();
-        kill(pid, SIGKILL);
+        kill(*pid, SIGKILL);
       }
-      waitpid(pid, nullptr, 0);
+      waitpid(*pid, nullptr, 0);
       ExpectStillServes();
     }
   }
