@@ -20,7 +20,7 @@ if [ "${1:-}" = "--with-developer-tools" ]; then
   packages+=(clang-format-14 git
     python3-venv                                           # lint tools of tests/developer-requirements.txt
     clang-16 libclang-rt-16-dev)                           # fuzzing: libFuzzer (14 lacks std::source_location)
-  command -v kubectl >/dev/null || packages+=(kubernetes-client)  # kubectl kustomize; other packages have it, too
+  command -v kubectl >/dev/null || packages+=(kubernetes-client)  # kubectl kustomize: 1.20 is enough; other packages have it, too
 fi
 
 missing=()
