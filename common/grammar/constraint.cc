@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <bit>
-#include <thread>
+#include <mutex>
 
 #include "common/tokenizer/utf8.h"
 
@@ -47,22 +47,15 @@ Constraint::~Constraint() { memory_->Leave(compiled_bytes_); }
 
 class Constraint::Turn {
  public:
-  Turn(const Constraint& constraint, int64_t work) : constraint_(constraint), work_(work) {
-    constraint_.in_a_hurry_.fetch_add(1, std::memory_order_relaxed);
-    lock_ = std::unique_lock(constraint_.mutex_);
-    constraint_.in_a_hurry_.fetch_sub(1, std::memory_order_relaxed);
+  Turn(const Constraint& constraint, int64_t work) : constraint_(constraint), held_(constraint.lock_) {
     if (constraint_.has_grammar_) {
-      constraint_.grammar_->AllowWork(work_);
+      constraint_.grammar_->AllowWork(work);
     }
   }
 
   void LetOthersPass() {
     const int64_t left = constraint_.has_grammar_ ? constraint_.grammar_->work_left() : 0;
-    lock_.unlock();
-    while (constraint_.in_a_hurry_.load(std::memory_order_relaxed) > 0) {
-      std::this_thread::yield();
-    }
-    lock_.lock();
+    constraint_.lock_.LetOthersPass();
     if (constraint_.has_grammar_) {
       constraint_.grammar_->AllowWork(left);
     }
@@ -70,8 +63,7 @@ class Constraint::Turn {
 
  private:
   const Constraint& constraint_;
-  const int64_t work_;
-  std::unique_lock<std::mutex> lock_;
+  const std::lock_guard<TurnLock> held_;
 };
 
 bool Constraint::TooMuch() const { return has_grammar_ && grammar_->exhausted(); }
@@ -298,7 +290,7 @@ void Constraint::WalkTokens(const Step& start, Turn* turn, const Visit& visit) c
 void Constraint::LetOthersPass(std::span<Step> path, Turn& turn) const {
   const bool full =
       has_grammar_ && grammar_->bytes() > 2 * std::min(ByteAutomaton::kMaxBytes, memory_->share());
-  if (!full && in_a_hurry_.load(std::memory_order_relaxed) == 0) {
+  if (!full && !lock_.wanted()) {
     return;
   }
   std::vector<ByteAutomaton::State> held;

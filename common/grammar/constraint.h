@@ -1,10 +1,8 @@
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -18,6 +16,7 @@
 #include "common/grammar/constraint_memory.h"
 #include "common/grammar/forbidden_strings.h"
 #include "common/grammar/token_vocabulary.h"
+#include "common/grammar/turn_lock.h"
 
 namespace arborist {
 
@@ -133,8 +132,7 @@ class Constraint {
   const std::shared_ptr<ConstraintMemory> memory_;
   const size_t compiled_bytes_;
 
-  mutable std::mutex mutex_;
-  mutable std::atomic<int> in_a_hurry_{0};  // calls that wait for the lock
+  mutable TurnLock lock_;
   mutable std::optional<ByteAutomaton> grammar_;
   // By (identity of the grammar's state, forbidden state). The set is held, so that no other takes its
   // address.
