@@ -35,15 +35,16 @@ ProposeArgs ProposeArgsOf(const SpeculationRequest& request, const SpeculationOp
           .sample_index = request.sample_index};
 }
 
-int AcceptedNodes(const TokenTree& tree, std::span<const TokenId> tokens) {
+int AcceptedNodes(const TokenTree& tree, int verified_nodes, std::span<const TokenId> tokens) {
+  const int32_t end = std::min(tree.nodes() - 1, verified_nodes) + 1;
   int32_t at = 0;
   int accepted = 0;
   for (const TokenId token : tokens) {
     int32_t child = at + 1;
-    while (child < tree.nodes() && (tree.parent[child] != at || tree.token[child] != token)) {
+    while (child < end && (tree.parent[child] != at || tree.token[child] != token)) {
       ++child;
     }
-    if (child == tree.nodes()) {
+    if (child >= end) {
       break;
     }
     at = child;
@@ -59,7 +60,7 @@ RoundTokens TokensOf(const CommittedTokens& committed, const TokenTree* tree, co
           .log_probs = committed.log_probs,
           .top_log_probs = committed.top_log_probs,
           .round = committed.round,
-          .accepted = tree != nullptr ? AcceptedNodes(*tree, committed.tokens) : 0,
+          .accepted = tree != nullptr ? AcceptedNodes(*tree, committed.verified_nodes, committed.tokens) : 0,
           .verified_nodes = committed.verified_nodes,
           .cut_nodes = committed.cut_nodes,
           .seconds = seconds,

@@ -15,8 +15,9 @@ namespace arborist::drafter {
 int NodesWanted(const SpeculationRequest& request, const SpeculationOptions& options, int next_budget);
 ProposeArgs ProposeArgsOf(const SpeculationRequest& request, const SpeculationOptions& options, int nodes);
 
-// How many of `tokens` are nodes of the tree on one path from the root: the rest is the target's own token.
-int AcceptedNodes(const TokenTree& tree, std::span<const TokenId> tokens);
+// How many of `tokens` are nodes on one path from the root, of the tree's first `verified_nodes` drafted
+// ones: the rest is the target's own token, which may be what a node said that was cut.
+int AcceptedNodes(const TokenTree& tree, int verified_nodes, std::span<const TokenId> tokens);
 
 // What the coordinator is told of an answer to `tree`, or to a Decode (null). Features stay behind.
 RoundTokens TokensOf(const CommittedTokens& committed, const TokenTree* tree, const RoundSeconds& seconds);

@@ -10,7 +10,7 @@ arborist_library(arborist_drafter_fakes
   SOURCES testing/counting_proposer.cc testing/fake_verifier_service.cc
   LINK arborist_base arborist_tree arborist_rpc arborist_proto)
 arborist_test(drafter_service_test
-  SOURCES draft_filter_test.cc drafter_metrics_test.cc service_test.cc service_faults_test.cc
+  SOURCES draft_filter_test.cc drafter_metrics_test.cc round_rules_test.cc service_test.cc service_faults_test.cc
   LINK arborist_drafter_service arborist_drafter_fakes)
 
 arborist_test(late_features_test SOURCES late_features_test.cc LINK arborist_speculation)

@@ -3,8 +3,10 @@
 #include <optional>
 #include <utility>
 
+#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "common/rpc/protocol.h"
+#include "common/rpc/status_bridge.h"
 
 namespace arborist::drafter {
 
@@ -59,7 +61,10 @@ VerifierHandshake VerifierClient::ShakeHands() {
   const grpc::Status status = stub_->GetInfo(&context, {}, &info);
   VerifierHandshake state;
   if (!status.ok()) {
-    state.not_ready_reason = absl::StrCat("verifier unreachable: ", status.error_message());
+    state.not_ready_reason =
+        absl::StrCat("verifier unreachable: ", status.error_message().empty()
+                                                   ? absl::StatusCodeToString(FromGrpcStatus(status).code())
+                                                   : status.error_message());
     return state;
   }
   state.fingerprint = info.fingerprint();

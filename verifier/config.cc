@@ -166,8 +166,8 @@ absl::StatusOr<Config> Check(const v1::VerifierConfig& in) {
                    ValueOr("max_step_rows", in.max_step_rows(), step_rows, out.max_tree_nodes + 2, 8192));
   ASSIGN_OR_RETURN(out.prefill_chunk, ValueOr("prefill_chunk", in.prefill_chunk(),
                                               std::min(out.max_step_rows, kStepRows), 1, out.max_step_rows));
-  RETURN_IF_ERROR(CheckRange("context_length", in.context_length(), 0, 16777216));
-  out.context_length = in.context_length();
+  // A token of a prompt and one of an output; 0: the model's.
+  ASSIGN_OR_RETURN(out.context_length, ValueOr("context_length", in.context_length(), 0, 2, 16777216));
   ASSIGN_OR_RETURN(const int64_t stall,
                    ValueOr("stall_ms", in.stall_ms(), DefaultStallLimit().count(), 100, 3600000));
   out.stall_limit = std::chrono::milliseconds(stall);

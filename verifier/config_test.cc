@@ -146,6 +146,7 @@ TEST_F(VerifierConfigTest, EveryBadValueIsRefusedByName) {
   EXPECT_THAT(with("max_step_rows: 256"), HasSubstr("max_step_rows=256, expected a value in [257, 8192]"));
   EXPECT_THAT(with("prefill_chunk: 513"), HasSubstr("prefill_chunk=513"));
   EXPECT_THAT(with("context_length: -1"), HasSubstr("context_length=-1"));
+  EXPECT_THAT(with("context_length: 1"), HasSubstr("context_length=1, expected a value in [2, 16777216]"));
   EXPECT_THAT(with("stall_ms: 1"), HasSubstr("stall_ms=1"));
   EXPECT_THAT(with("rpc { peer_silence_ms: 10 }"), HasSubstr("rpc.peer_silence_ms=10"));
   EXPECT_THAT(with("rpc { drain_ms: -1 }"), HasSubstr("rpc.drain_ms=-1"));

@@ -73,7 +73,7 @@ VERIFIERS = [
     Case("steps_that_hold_no_tree", "max_step_rows=256, expected a value in [257, 8192]", config=VERIFIER + "max_step_rows: 256\n"),
     Case("chunks_longer_than_a_step", "prefill_chunk=301, expected a value in [1, 300]",
          config=VERIFIER + "max_step_rows: 300 prefill_chunk: 301\n"),
-    Case("a_negative_context", "context_length=-1, expected a value in [0, 16777216]", config=VERIFIER + "context_length: -1\n"),
+    Case("a_negative_context", "context_length=-1, expected a value in [2, 16777216]", config=VERIFIER + "context_length: -1\n"),
     Case("negative_pages", "kv_pages=-1, expected a value in [0, 16777216]", config=VERIFIER + "kv_pages: -1\n"),
     Case("a_stall_limit_below_its_range", "stall_ms=99, expected a value in [100, 3600000]", config=VERIFIER + "stall_ms: 99\n"),
     Case("a_shadow_part_above_one", "shadow.fraction=1.5, expected a value in [0, 1]",
