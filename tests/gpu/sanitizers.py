@@ -15,6 +15,7 @@ import time
 TOOLS = ("memcheck", "racecheck", "initcheck")
 AT_ONCE = int(os.environ.get("ARBORIST_SANITIZERS_AT_ONCE", 6))  # on a GPU
 SLOW_SECONDS = 5  # told in the result
+LAST_LINES = 20  # of a program that ended with an error: only it knows why
 LEAST_SHARE = 0.4  # of the time, for a program
 FILTERS_MEAN = ("the tests of these programs launch the same kernels one after the other, so that a few of them are run; racecheck, which "
                 "looks at one kernel at a time, has recorded steps of both kinds, plain and controlled, in SmallSteps")
@@ -29,7 +30,7 @@ OK_MEANS = ("every test of every program but those in left_out and those that fi
             "shapes, none failed and no tool complained")
 QUIET = re.compile(r"========= (COMPUTE-SANITIZER|ERROR SUMMARY: 0 errors|RACECHECK SUMMARY: 0 hazards|LEAK SUMMARY: 0|$)")
 BEGAN = re.compile(r"\[ RUN      \] (\S+)")
-ENDED = re.compile(r"\[ +(OK|FAILED|SKIPPED) \] ([^\s,]+).*\((\d+) ms\)")
+ENDED = re.compile(r"\[ +(OK|FAILED|SKIPPED) +\] ([^\s,]+).*\((\d+) ms\)")
 COUNT = re.compile(r"\[==========\] Running (\d+) tests?")
 
 
@@ -50,6 +51,7 @@ class Attempt:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
         reader.join()
+        process.stdout.close()
 
     def read(self, stream):
         for line in stream:
@@ -73,6 +75,7 @@ def of_tool(table, tool, program):
 def sanitize_one(tool, program, environment, deadline, seconds):
     deadline = min(deadline, time.monotonic() + seconds)
     begin, results, times, left_out, complaints, code, tests = time.monotonic(), {}, {}, [], [], None, 0
+    last_words = []
     while code is None and time.monotonic() < deadline:
         command = ["compute-sanitizer", "--tool", tool, "--error-exitcode", "99", "--print-limit", "3", str(program),
                    f'--gtest_filter={of_tool(FILTERS, tool, program) or "*"}-' + ":".join([*results, *left_out])]
@@ -82,6 +85,8 @@ def sanitize_one(tool, program, environment, deadline, seconds):
         times.update(attempt.seconds)
         complaints += attempt.complaints()
         code = attempt.code
+        if code:
+            last_words = [f"ended in {attempt.running or 'no test'}", *attempt.lines[-LAST_LINES:]]
         if code is None and attempt.running is None and not attempt.results:
             break  # it does not even begin
         if code is None and attempt.running is not None:
@@ -90,7 +95,7 @@ def sanitize_one(tool, program, environment, deadline, seconds):
     failed = [name for name, result in results.items() if result == "FAILED"]
     return {"program": program.name, "tool": tool, "exit": code, "passed": passed, "failed": failed,
             "skipped": sum(result == "SKIPPED" for result in results.values()), "too_slow": left_out,
-            "not_begun": max(0, tests - len(results) - len(left_out)), "complaints": complaints[:20],
+            "not_begun": max(0, tests - len(results) - len(left_out)), "complaints": complaints[:20], "last_words": last_words,
             "seconds": round(time.monotonic() - begin, 2), "slow_tests": {name: took for name, took in times.items() if took >= SLOW_SECONDS}}
 
 
@@ -128,7 +133,7 @@ def sanitize(programs, environment, deadline):
               f'{len(row["failed"])} failed, {len(row["too_slow"])} too slow, {row["not_begun"]} not begun, {row["seconds"]:.1f} s',
               flush=True)
         if not good(row):
-            print("\n".join([*row["failed"], *row["too_slow"], *row["complaints"]]), flush=True)
+            print("\n".join([*row["failed"], *row["too_slow"], *row["complaints"], *row["last_words"]]), flush=True)
         return row
 
     with concurrent.futures.ThreadPoolExecutor(at_once) as pool:
