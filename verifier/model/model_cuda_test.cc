@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <vector>
 
+#include "common/projection/testing/checkpoint_writer.h"
 #include "kernels/backend.h"
 #include "kernels/testing/small_shapes.h"
 #include "verifier/model/testing/golden_checks.h"
@@ -47,17 +48,26 @@ class ModelCuda : public ::testing::TestWithParam<std::string> {
     options_.directory = testing::GoldenDirectory(GetParam());
   }
 
+  void UseWidenedGolden() {
+    testing::WriteWidenedGolden(GetParam(), widened_.path());
+    options_.directory = widened_.path();
+  }
+
   std::unique_ptr<Device> device_;
   testing::HarnessOptions options_;
+
+ private:
+  // Its own, for the sanitizers run this program three times at once.
+  arborist::testing::ScratchDirectory widened_;
 };
 
 TEST_P(ModelCuda, WithF32WeightsLogitsHiddenStatesAndEveryArgmaxAgree) {
-  options_.directory = testing::WidenedGolden(GetParam());
+  UseWidenedGolden();
   testing::CheckGolden(GetParam(), options_, kF32Tolerance);
 }
 
 TEST_P(ModelCuda, WithF32WeightsChunksAndTreesChangeNoBit) {
-  options_.directory = testing::WidenedGolden(GetParam());
+  UseWidenedGolden();
   testing::CheckChunks(GetParam(), options_);
   testing::CheckTreeNodes(GetParam(), options_);
 }

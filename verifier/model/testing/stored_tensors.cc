@@ -1,7 +1,5 @@
 #include "verifier/model/testing/stored_tensors.h"
 
-#include <gtest/gtest.h>
-
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -63,10 +61,8 @@ void Widen(Tensors& tensors) {
   }
 }
 
-std::string WidenedGolden(const std::string& name) {
-  const std::filesystem::path to = std::filesystem::path(::testing::TempDir()) / ("widened_" + name);
-  std::filesystem::remove_all(to);
-  std::filesystem::create_directories(to);
+void WriteWidenedGolden(const std::string& name, const std::string& directory) {
+  const std::filesystem::path to = directory;
   for (const auto& entry : std::filesystem::directory_iterator(GoldenDirectory(name))) {
     const std::filesystem::path& from = entry.path();
     if (from.extension() == ".safetensors" && from.stem() != "golden") {
@@ -77,7 +73,6 @@ std::string WidenedGolden(const std::string& name) {
       std::filesystem::copy_file(from, to / from.filename());
     }
   }
-  return to.string();
 }
 
 }  // namespace arborist::verifier::testing

@@ -21,7 +21,7 @@ void WriteTensors(const std::string& path, const Tensors& tensors);
 // BF16 to F32, the same values.
 void Widen(Tensors& tensors);
 
-// A copy of a golden checkpoint whose weights are widened, in the tests' temporary folder. Returns its path.
-std::string WidenedGolden(const std::string& name);
+// A copy of a golden checkpoint whose weights are widened, into an empty directory.
+void WriteWidenedGolden(const std::string& name, const std::string& directory);
 
 }  // namespace arborist::verifier::testing
