@@ -19,7 +19,9 @@ TEST_F(CoordinatorServiceTest, PlainAndSpeculativeDecodingStreamTheSameAnswer) {
   ExpectRight(plain, 30);
   EXPECT_EQ(plain.final.rounds(), 30);
   EXPECT_GT(plain.final.seconds().verify(), 0.02);
-  EXPECT_GT(plain.final.seconds().prefill(), 0.001);
+  // Measured as messages arrive, so a busy machine counts more of the prompt's time as waiting.
+  EXPECT_GT(plain.final.seconds().prefill(), 0);
+  EXPECT_GT(plain.final.seconds().queue() + plain.final.seconds().prefill(), 0.001);
   EXPECT_EQ(drafter_.started, 0);
   const Result tree = Generate(Request(v1::SPECULATION_MODE_TREE));
   ExpectRight(tree, 30);

@@ -7,7 +7,7 @@ namespace {
 TEST_F(DrafterServiceTest, TreeRoundsCommitTheRightTokensWithTheirCounts) {
   StartReady();
   const Answer answer = Call(Request());
-  ExpectWhole(answer);
+  ASSERT_NO_FATAL_FAILURE(ExpectWhole(answer));
   const v1::Tokens& first = answer.messages.front();
   EXPECT_EQ(first.epoch(), 1);
   EXPECT_EQ(first.round(), 1);
@@ -113,7 +113,7 @@ TEST_F(DrafterServiceTest, TheVerifierHearsEveryFieldOfTheSampling) {
 TEST_F(DrafterServiceTest, TokensThatLeaveAfterTheNextTreeAreTheSame) {
   StartReady({.tokens_follow_tree = true});
   const Answer answer = Call(Request());
-  ExpectWhole(answer);
+  ASSERT_NO_FATAL_FAILURE(ExpectWhole(answer));
   EXPECT_EQ(answer.messages.size(), 10u);
   EXPECT_EQ(answer.messages.front().accepted(), 4);
   v1::SpeculateRequest plain = Request("plain");
@@ -128,7 +128,7 @@ TEST_F(DrafterServiceTest, ChainHasAtMostAsManyNodesAsTheProposerIsDeep) {
   request.mutable_sequence()->set_mode(v1::SPECULATION_MODE_CHAIN);
   request.mutable_sequence()->set_tree_nodes(31);
   const Answer answer = Call(request);
-  ExpectWhole(answer);
+  ASSERT_NO_FATAL_FAILURE(ExpectWhole(answer));
   EXPECT_EQ(answer.messages.front().verified_nodes(), 7);
   EXPECT_EQ(answer.messages.front().accepted(), 7);
 }
@@ -139,11 +139,11 @@ TEST_F(DrafterServiceTest, AutoFollowsTheVerifiersBudgetAndTreeDoesNot) {
   v1::SpeculateRequest request = Request();
   request.mutable_sequence()->set_mode(v1::SPECULATION_MODE_AUTO);
   const Answer answer = Call(request);
-  ExpectWhole(answer);
+  ASSERT_NO_FATAL_FAILURE(ExpectWhole(answer));
   EXPECT_EQ(answer.messages.front().verified_nodes(), 8);  // nothing is known of the budget yet
   EXPECT_EQ(answer.messages.back().verified_nodes(), 0);
   const Answer tree = Call(Request("r2"));
-  ExpectWhole(tree);
+  ASSERT_NO_FATAL_FAILURE(ExpectWhole(tree));
   EXPECT_EQ(tree.messages.back().verified_nodes(), 8);
 }
 
@@ -196,7 +196,7 @@ TEST_F(DrafterServiceTest, DecodesPlainlyUntilTheFeaturesAreThere) {
   proposer_.hash_ = "p1";
   StartReady();
   const Answer answer = Call(Request());
-  ExpectWhole(answer);
+  ASSERT_NO_FATAL_FAILURE(ExpectWhole(answer));
   EXPECT_EQ(answer.messages.front().verified_nodes(), 0);
   EXPECT_EQ(answer.messages.front().accepted(), 0);
   EXPECT_EQ(answer.messages.back().verified_nodes(), 8);
@@ -227,7 +227,7 @@ TEST_F(DrafterServiceTest, FeaturesOnAttachMakeTheFirstRoundATree) {
   verifier_.feature_rows_on_attach = 1;
   StartReady();
   const Answer answer = Call(Request());
-  ExpectWhole(answer);
+  ASSERT_NO_FATAL_FAILURE(ExpectWhole(answer));
   EXPECT_EQ(answer.messages.front().verified_nodes(), 8);
 }
 

@@ -113,6 +113,7 @@ class DrafterServiceTest : public ::testing::Test {
               const std::function<void(grpc::ClientContext&)>& during = {}) {
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(30));
+    context.set_wait_for_ready(true);  // a busy machine may take longer to connect than one attempt has
     auto reader = stub_->Speculate(&context, request);
     Answer answer;
     v1::SpeculateResponse response;
