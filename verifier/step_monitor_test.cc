@@ -46,7 +46,8 @@ TEST(StepMonitorTest, AStepIsCountedByItsRowsAndAFailedOneOnlyAsFailed) {
 TEST(StepMonitorTest, CacheAndQueueAreThoseOfTheScrape) {
   MetricRegistry registry;
   StepMonitor monitor(registry);
-  const testing::FakeVerifier verifier;  // 7 of 9 pages free, 2 sequences queued, 3 running
+  testing::FakeVerifier verifier;  // 7 of 9 pages free
+  verifier.PretendOthers({.queued = 2, .running = 3});
   monitor.Watch(verifier, /*page_bytes=*/1000);
   const std::string text = Scrape(registry);
   EXPECT_THAT(text, HasSubstr("arborist_kv_cache_blocks{state=\"free\"} 7\n"));

@@ -36,6 +36,8 @@ class FakeVerifier final : public Verifier {
   SequenceSink* last_sink();
 
   int open_sequences() const;
+  // Sequences that only sequences() knows; to be said before it is asked.
+  void PretendOthers(SequenceCounts others) { others_ = others; }
   std::vector<std::string> calls();  // "open", "tree", "decode", "finish", "cancel"
   OpenArgs last_open();
   bool WaitForCall(const std::string& call);
@@ -52,7 +54,9 @@ class FakeVerifier final : public Verifier {
   bool IsOpen(const SequenceKey& key) const override;
   int64_t free_pages() const override { return 7; }
   int64_t total_pages() const override { return 9; }
-  SequenceCounts sequences() const override { return {.queued = 0, .running = open_sequences()}; }
+  SequenceCounts sequences() const override {
+    return {.queued = others_.queued, .running = others_.running + open_sequences()};
+  }
   double stalled_seconds() const override { return stalled_seconds_; }
   absl::Status device_status() const override {
     return device_failed_ ? absl::UnavailableError("the device failed: injected") : absl::OkStatus();
@@ -83,6 +87,7 @@ class FakeVerifier final : public Verifier {
   SequenceHandle next_ = 1;
   OpenArgs last_open_;
   SequenceSink* last_sink_ = nullptr;
+  SequenceCounts others_;
   bool hold_ = false;
   bool stopping_ = false;
   std::atomic<bool> ready_on_open_{true};
