@@ -2,13 +2,11 @@
 
 #include <algorithm>
 
-#include "common/base/math.h"
 #include "common/base/status_macros.h"
+#include "verifier/block_layout.h"
 
 namespace arborist::verifier {
 namespace {
-
-constexpr int64_t kAlignment = 16;
 
 size_t EntryBytes(int64_t entries) { return static_cast<size_t>(entries) * sizeof(kernels::LogitEntry); }
 
@@ -43,17 +41,13 @@ absl::StatusOr<ControlInput> ControlInput::Create(const StepCapacity& capacity, 
 }
 
 int64_t ControlInput::Place(const StepSize& size, std::byte* base, ControlArrays& arrays) {
-  int64_t end = 0;
-  const auto take = [&]<typename T>(T*& array, int64_t elements) {
-    array = reinterpret_cast<T*>(base + end);
-    end = RoundUp(end + elements * static_cast<int64_t>(sizeof(T)), kAlignment);
-  };
-  take(arrays.sequence, size.trees);
-  take(arrays.row, size.logits_rows);
-  take(arrays.top, size.logits_rows);
-  take(arrays.forced, size.logits_rows);
-  take(arrays.top_count, size.logits_rows);
-  return end;
+  BlockLayout layout(base);
+  layout.Take(arrays.sequence, size.trees);
+  layout.Take(arrays.row, size.logits_rows);
+  layout.Take(arrays.top, size.logits_rows);
+  layout.Take(arrays.forced, size.logits_rows);
+  layout.Take(arrays.top_count, size.logits_rows);
+  return layout.bytes();
 }
 
 ControlArrays ControlInput::Arrays(const StepSize& size, const DeviceMemory& rows,

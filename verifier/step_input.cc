@@ -3,36 +3,30 @@
 #include <algorithm>
 #include <vector>
 
-#include "common/base/math.h"
 #include "common/base/status_macros.h"
 #include "kernels/tree_attention_mla/tree_attention_mla.h"
+#include "verifier/block_layout.h"
 
 namespace arborist::verifier {
 namespace {
 
-constexpr int64_t kAlignment = 16;
-
 // Points `arrays` into a block at `base` and returns the block's bytes.
 int64_t Place(const StepSize& size, std::byte* base, StepArrays& arrays) {
-  int64_t end = 0;
-  const auto take = [&]<typename T>(T*& array, int64_t elements) {
-    array = reinterpret_cast<T*>(base + end);
-    end = RoundUp(end + elements * static_cast<int64_t>(sizeof(T)), kAlignment);
-  };
-  take(arrays.params, size.sequences);
-  take(arrays.token, size.rows);
+  BlockLayout layout(base);
+  layout.Take(arrays.params, size.sequences);
+  layout.Take(arrays.token, size.rows);
   for (int32_t** array : {&arrays.position, &arrays.sequence, &arrays.parent, &arrays.write_slot,
                           &arrays.prefix_blocks, &arrays.tail_count}) {
-    take(*array, size.rows);
+    layout.Take(*array, size.rows);
   }
-  take(arrays.tail_slot, int64_t{size.rows} * kernels::kMaxTailKeys);
-  take(arrays.page_table, int64_t{size.sequences} * size.pages_per_sequence);
+  layout.Take(arrays.tail_slot, int64_t{size.rows} * kernels::kMaxTailKeys);
+  layout.Take(arrays.page_table, int64_t{size.sequences} * size.pages_per_sequence);
   for (int32_t** array : {&arrays.logits_row, &arrays.noise_position, &arrays.params_index}) {
-    take(*array, size.logits_rows);
+    layout.Take(*array, size.logits_rows);
   }
-  take(arrays.tree_begin, size.trees + 1);
-  take(arrays.live_rows, 1);
-  return end;
+  layout.Take(arrays.tree_begin, size.trees + 1);
+  layout.Take(arrays.live_rows, 1);
+  return layout.bytes();
 }
 
 // The first `live` of `from`, then `padding` up to `size`.
