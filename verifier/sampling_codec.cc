@@ -43,12 +43,14 @@ absl::Status CheckBiases(const std::string& field,
 
 absl::Status CheckSomethingIsLeft(const v1::Sampling& sampling, int32_t vocabulary,
                                   const std::string& prefix) {
-  const std::vector<TokenId> allowed = DecodeTokens(sampling.allowed_token_ids());
-  const bool left =
-      sampling.min_tokens() == 0 || StopsLeaveAChoice(DecodeTokens(sampling.stop_ids()), allowed, vocabulary);
-  return Range(prefix + "min_tokens", sampling.min_tokens(), left,
-               allowed.empty() ? "0 where every id is a stop id"
-                               : "0 where allowed_token_ids holds nothing but stop_ids");
+  if (sampling.min_tokens() == 0) {
+    return absl::OkStatus();
+  }
+  return Range(prefix + "min_tokens", sampling.min_tokens(),
+               StopsLeaveAChoice(DecodeTokens(sampling.stop_ids()),
+                                 DecodeTokens(sampling.allowed_token_ids()), vocabulary),
+               sampling.allowed_token_ids().empty() ? "0 where every id is a stop id"
+                                                    : "0 where allowed_token_ids holds nothing but stop_ids");
 }
 
 absl::Status CheckControls(const v1::Sampling& sampling, int32_t vocabulary) {
