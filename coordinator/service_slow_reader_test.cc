@@ -26,6 +26,17 @@ class SlowReaderTest : public testing::CoordinatorServiceTest {
     request.mutable_timeout()->set_seconds(timeout_seconds_);
     return v1::CoordinatorService::NewStub(Narrow())->Generate(&context_, request);
   }
+  // Four answers that are still being made when their client, which reads nothing, is cut off.
+  std::unique_ptr<grpc::ClientReader<v1::GenerateResponse>> AskUntilCutOff() {
+    verifier_.runs = {kStuck};
+    verifier_.token_ms = 20;
+    StartAll();
+    auto reader = Ask(4, kStuck + 80);
+    WaitFor([&] { return verifier_.cancelled == 4; });
+    verifier_.runs.clear();
+    verifier_.token_ms = 0;
+    return reader;
+  }
   // Takes 64 KiB of a stream that is not read; channels of ours take more.
   static std::shared_ptr<grpc::Channel> Narrow() {
     grpc::ChannelArguments arguments;
@@ -69,13 +80,7 @@ TEST_F(SlowReaderTest, AnAnswerWithAHoleNeverEndsWell) {
 
 TEST_F(SlowReaderTest, AClientThatReadsNothingLosesItsPlacesWhileItsAnswersAreMade) {
   reader_patience_ = std::chrono::milliseconds(300);
-  verifier_.runs = {kStuck};
-  verifier_.token_ms = 20;
-  StartAll();
-  const auto reader = Ask(4, kStuck + 80);
-  WaitFor([&] { return verifier_.cancelled == 4; });
-  verifier_.runs.clear();
-  verifier_.token_ms = 0;
+  const auto reader = AskUntilCutOff();
   ExpectFreed("slow_reader");
   v1::GenerateResponse response;
   while (reader->Read(&response)) {
@@ -95,13 +100,7 @@ TEST_F(SlowReaderTest, AClientThatReadsNothingLosesItsPlacesAfterItsAnswersAreMa
 
 TEST_F(SlowReaderTest, AClientThatReadsNothingLosesItsPlacesAfterTheRequestsTimeout) {
   timeout_seconds_ = 1;
-  verifier_.runs = {kStuck};
-  verifier_.token_ms = 20;
-  StartAll();
-  const auto reader = Ask(4, kStuck + 80);
-  WaitFor([&] { return verifier_.cancelled == 4; });
-  verifier_.runs.clear();
-  verifier_.token_ms = 0;
+  const auto reader = AskUntilCutOff();
   ExpectFreed("deadline");
 }
 

@@ -63,11 +63,7 @@ class DeviceExactnessTest : public GpuTest, public testing::WithParamInterface<s
 
 TEST_P(DeviceExactnessTest, TheSelfTestPasses) {
   for (const DType kv_type : {DType::kF32, DType::kBF16}) {
-    const Subject subject = MakeSubject({.temperature = 0}, kv_type);
-    TestVerifierOptions options;
-    options.make_model = subject.make_model;
-    options.open_device = subject.open_device;
-    options.verifier.kv_type = kv_type;
+    TestVerifierOptions options = OptionsOf(MakeSubject({.temperature = 0}, kv_type));
     options.verifier.max_rows = rows_;
     options.verifier.max_logits_rows = Small(130, 9);
     options.verifier.max_tree_nodes = Small(64, 8);

@@ -18,11 +18,7 @@ using kernels::testing::Small;
 int Nodes() { return Small(16, 7); }
 
 TestVerifierOptions OptionsFor(const Subject& subject) {
-  TestVerifierOptions options;
-  options.make_model = subject.make_model;
-  options.fake.vocabulary = subject.vocabulary;
-  options.open_device = subject.open_device;
-  options.verifier.kv_type = subject.kv_type;
+  TestVerifierOptions options = OptionsOf(subject);
   options.verifier.max_context = 300;
   options.verifier.max_tree_nodes = Nodes();
   options.verifier.max_sequences = 2;

@@ -18,11 +18,7 @@ constexpr int kNodes = 16;
 constexpr int kPrompt = 40;
 
 TestVerifierOptions SmallSteps(const Subject& subject) {
-  TestVerifierOptions options;
-  options.make_model = subject.make_model;
-  options.fake.vocabulary = subject.vocabulary;
-  options.open_device = subject.open_device;
-  options.verifier.kv_type = subject.kv_type;
+  TestVerifierOptions options = OptionsOf(subject);
   options.verifier.max_context = 200;
   options.verifier.max_tree_nodes = kNodes;
   options.verifier.max_sequences = 4;

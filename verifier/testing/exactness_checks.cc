@@ -30,12 +30,8 @@ constexpr int kMaxRows = 600;
 int MostNodes() { return Small(64, 7); }
 
 TestVerifierOptions OptionsFor(const Subject& subject, int prefill_chunk) {
-  TestVerifierOptions options;
-  options.make_model = subject.make_model;
-  options.fake.vocabulary = subject.vocabulary;
+  TestVerifierOptions options = OptionsOf(subject);
   options.projection = true;
-  options.open_device = subject.open_device;
-  options.verifier.kv_type = subject.kv_type;
   options.verifier.max_rows = Small(kMaxRows, 33);
   options.verifier.max_logits_rows = Small(130, 17);
   options.verifier.max_tree_nodes = MostNodes();
@@ -110,6 +106,15 @@ void ExpectSameText(const Decoded& expected, const Decoded& actual, const std::s
 }
 
 }  // namespace
+
+TestVerifierOptions OptionsOf(const Subject& subject) {
+  TestVerifierOptions options;
+  options.make_model = subject.make_model;
+  options.fake.vocabulary = subject.vocabulary;
+  options.open_device = subject.open_device;
+  options.verifier.kv_type = subject.kv_type;
+  return options;
+}
 
 void KvSpy::Copy(std::span<const StepTree> trees, std::span<const StepChunk> chunks, const KvPlanes& planes,
                  Device& device) {

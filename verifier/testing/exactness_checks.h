@@ -43,6 +43,9 @@ struct Subject {
   std::shared_ptr<const Constraint> constraint = nullptr;
 };
 
+// Its model, device and kind of K/V; all else by default.
+TestVerifierOptions OptionsOf(const Subject& subject);
+
 // K/V of every layer and features are equal, byte by byte, from plain decoding, one prefill, chunks of 1, 7,
 // 64 and 512, tree rounds with compaction, resuming from prompt + output, and a takeover with another suffix.
 void CheckKvBytes(const Subject& subject);

@@ -31,11 +31,7 @@ T Must(absl::StatusOr<T> value) {
 }
 
 TestVerifierOptions OptionsFor(const Subject& subject, int prefill_chunk, int logits_rows) {
-  TestVerifierOptions options;
-  options.make_model = subject.make_model;
-  options.fake.vocabulary = subject.vocabulary;
-  options.open_device = subject.open_device;
-  options.verifier.kv_type = subject.kv_type;
+  TestVerifierOptions options = OptionsOf(subject);
   options.verifier.max_rows = Small(600, 97);
   options.verifier.max_logits_rows = logits_rows;
   options.verifier.max_tree_nodes = std::min(Small(64, 17), logits_rows - 1);
