@@ -6,11 +6,11 @@
 #include "absl/strings/str_cat.h"
 #include "arborist/v1/config.pb.h"
 #include "common/base/status_macros.h"
+#include "common/base/utf8.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/flags.h"
 #include "common/rpc/status_bridge.h"
 #include "common/rpc/textproto.h"
-#include "common/tokenizer/utf8.h"
 #include "coordinator/request_codec.h"
 
 namespace arborist::coordinator {

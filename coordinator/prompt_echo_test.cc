@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "common/tokenizer/utf8.h"
+#include "common/base/utf8.h"
 #include "coordinator/testing/flow_fixture.h"
 
 namespace arborist::coordinator {

@@ -7,9 +7,9 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/base/stop_choice.h"
+#include "common/base/utf8.h"
 #include "common/rpc/status_bridge.h"
 #include "common/rpc/tree_codec.h"
-#include "common/tokenizer/utf8.h"
 
 namespace arborist::coordinator {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "absl/strings/str_format.h"
-#include "common/tokenizer/utf8.h"
+#include "common/base/utf8.h"
 
 namespace arborist {
 namespace {

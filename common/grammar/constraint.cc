@@ -4,7 +4,7 @@
 #include <bit>
 #include <mutex>
 
-#include "common/tokenizer/utf8.h"
+#include "common/base/utf8.h"
 
 namespace arborist {
 namespace {

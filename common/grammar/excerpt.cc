@@ -1,7 +1,7 @@
 #include "common/grammar/excerpt.h"
 
 #include "absl/strings/str_cat.h"
-#include "common/tokenizer/utf8.h"
+#include "common/base/utf8.h"
 
 namespace arborist {
 

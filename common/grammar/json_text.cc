@@ -5,8 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/base/utf8.h"
 #include "common/grammar/code_points.h"
-#include "common/tokenizer/utf8.h"
 
 namespace arborist {
 namespace {

@@ -7,8 +7,8 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/base/utf8.h"
 #include "common/grammar/excerpt.h"
-#include "common/tokenizer/utf8.h"
 
 namespace arborist {
 namespace {

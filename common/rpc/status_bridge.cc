@@ -1,6 +1,5 @@
 #include "common/rpc/status_bridge.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "absl/status/statusor.h"
@@ -8,6 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "common/base/utf8.h"
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
 
@@ -66,38 +66,16 @@ const char* DefaultReason(absl::StatusCode code) {
   }
 }
 
-// Bytes of the UTF-8 character at the start of `text`, which is not empty; 0 if none stands there.
-size_t CharacterBytes(absl::string_view text) {
-  const auto byte = [text](size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0; };
-  const int first = byte(0);
-  if (first < 0x80) {
-    return 1;
-  }
-  if (first < 0xC2 || first > 0xF4) {
-    return 0;
-  }
-  const int low = first == 0xE0 ? 0xA0 : first == 0xF0 ? 0x90 : 0x80;   // no overlong forms
-  const int high = first == 0xED ? 0x9F : first == 0xF4 ? 0x8F : 0xBF;  // no surrogates, none beyond U+10FFFF
-  if (byte(1) < low || byte(1) > high) {
-    return 0;
-  }
-  const size_t bytes = first >= 0xF0 ? 4 : first >= 0xE0 ? 3 : 2;
-  for (size_t i = 2; i < bytes; ++i) {
-    if ((byte(i) & 0xC0) != 0x80) {
-      return 0;
-    }
-  }
-  return bytes;
-}
-
 // ? for what is no character: a proto's string is UTF-8 or unreadable, and an error whose details cannot be
 // read looks like a broken server.
 std::string Readable(absl::string_view text) {
   std::string readable;
   while (!text.empty()) {
-    const size_t bytes = CharacterBytes(text);
-    readable += bytes == 0 ? std::string("?") : std::string(text.substr(0, bytes));
-    text.remove_prefix(std::max<size_t>(bytes, 1));
+    const Utf8Step step = NextUtf8({text.data(), text.size()});
+    const bool is_character = step.kind == Utf8Step::Kind::kCharacter;
+    const size_t bytes = is_character ? static_cast<size_t>(step.bytes) : 1;
+    readable += is_character ? std::string(text.substr(0, bytes)) : std::string("?");
+    text.remove_prefix(bytes);
   }
   return readable;
 }

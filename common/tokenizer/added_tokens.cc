@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "common/tokenizer/utf8.h"
+#include "common/base/utf8.h"
 
 namespace arborist {
 void AddedTokenFinder::Pass::Insert(std::string_view sought, int32_t token) {

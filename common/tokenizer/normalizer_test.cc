@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 #include <utf8proc.h>
 
-#include "common/tokenizer/utf8.h"
+#include "common/base/utf8.h"
 
 namespace arborist {
 namespace {

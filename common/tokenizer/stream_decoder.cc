@@ -1,6 +1,6 @@
 #include "common/tokenizer/stream_decoder.h"
 
-#include "common/tokenizer/utf8.h"
+#include "common/base/utf8.h"
 
 namespace arborist {
 

@@ -5,8 +5,8 @@
 #include <cstdlib>
 #include <random>
 
+#include "common/base/utf8.h"
 #include "common/tokenizer/tokenizer.h"
-#include "common/tokenizer/utf8.h"
 
 namespace arborist {
 namespace {

@@ -4,11 +4,11 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/model_file.h"
 #include "common/base/status_macros.h"
+#include "common/base/utf8.h"
 #include "common/json/json.h"
 #include "common/tokenizer/byte_alphabet.h"
 #include "common/tokenizer/stream_decoder.h"
 #include "common/tokenizer/tokenizer_json.h"
-#include "common/tokenizer/utf8.h"
 
 namespace arborist {
 namespace {

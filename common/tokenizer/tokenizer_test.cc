@@ -6,9 +6,9 @@
 #include <cstdlib>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/utf8.h"
 #include "common/tokenizer/byte_alphabet.h"
 #include "common/tokenizer/chat_template.h"
-#include "common/tokenizer/utf8.h"
 
 namespace arborist {
 namespace {

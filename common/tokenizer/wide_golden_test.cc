@@ -10,10 +10,10 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "common/base/utf8.h"
 #include "common/json/json.h"
 #include "common/tokenizer/pattern.h"
 #include "common/tokenizer/tokenizer.h"
-#include "common/tokenizer/utf8.h"
 
 namespace arborist {
 namespace {

@@ -3,9 +3,9 @@
 #include <cstdio>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/utf8.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/status_bridge.h"
-#include "common/tokenizer/utf8.h"
 
 namespace arborist::coordinator {
 namespace {

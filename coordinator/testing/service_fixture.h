@@ -8,12 +8,12 @@
 #include <string>
 #include <vector>
 
+#include "common/base/utf8.h"
 #include "common/metrics/registry.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/heartbeat.h"
 #include "common/rpc/rpc_config.h"
 #include "common/rpc/server.h"
-#include "common/tokenizer/utf8.h"
 #include "coordinator/drafter_client.h"
 #include "coordinator/service.h"
 #include "coordinator/testing/fake_services.h"

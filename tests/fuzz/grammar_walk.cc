@@ -3,7 +3,7 @@
 #include <set>
 
 #include "common/base/check.h"
-#include "common/tokenizer/utf8.h"
+#include "common/base/utf8.h"
 
 namespace arborist::fuzz {
 namespace {

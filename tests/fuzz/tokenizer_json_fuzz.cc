@@ -4,11 +4,11 @@
 #include <optional>
 
 #include "common/base/check.h"
+#include "common/base/utf8.h"
 #include "common/grammar/token_vocabulary.h"
 #include "common/tokenizer/bpe.h"
 #include "common/tokenizer/tokenizer.h"
 #include "common/tokenizer/tokenizer_json.h"
-#include "common/tokenizer/utf8.h"
 #include "tests/fuzz/byte_vocabulary.h"
 #include "tests/fuzz/fuzz_input.h"
 

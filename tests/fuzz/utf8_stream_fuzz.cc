@@ -4,8 +4,8 @@
 #include <unordered_set>
 
 #include "common/base/check.h"
+#include "common/base/utf8.h"
 #include "common/tokenizer/stream_decoder.h"
-#include "common/tokenizer/utf8.h"
 #include "tests/fuzz/fuzz_input.h"
 
 namespace arborist {
